@@ -8,6 +8,7 @@
 #ifndef _XK_SCHED_H
 #define _XK_SCHED_H
 
+#include <linux/cpumask.h>
 #include <linux/device/driver.h>
 #include <linux/irq_work.h>
 #include <linux/list.h>
@@ -60,7 +61,11 @@ struct xk_thread {
 	bool yielded;
 	unsigned long ready_since;	/* jiffies */
 	u64 nr_declined;	/* of its policy and core, when it became ready */
+	u64 charged;		/* what it ran that was counted for its policy */
+	u64 ready_at;		/* ns; 0: it is not ready, or that is not counted */
+	int chosen_for;		/* a core, and 1; 0: unknown */
 	struct list_head of_policy;
+	u32 serial;		/* in its policy: 1 is the first thread that joined */
 	struct xk_sched_policy *choice;	/* when it comes to sched_ext's class; xk_threads_lock */
 	struct hlist_node hash;
 	struct rcu_head rcu;
@@ -83,8 +88,9 @@ enum xk_stop {
  * may sleep, except in init, exit, core_entry and core_exit. new_prepare and unblock_prepare run
  * with the thread's pi_lock only: they may look at queues, but change nothing. All others run with
  * the lock of the queues of `core`, and thread events with the run queue lock of the thread as
- * well; they may change the state of threads on this core only. Each event must leave its thread
- * in the state that is named here.
+ * well (not for unblock_place of a thread that waited on a core which the policy has no more); they
+ * may change the state of threads on this core only. Each event must leave its thread in the state
+ * that is named here.
  */
 struct xk_sched_events {
 	int (*init)(struct xk_sched_policy *policy);
@@ -93,7 +99,7 @@ struct xk_sched_events {
 	/* Return the core on which the thread shall be placed. Default: where it was last. */
 	int (*new_prepare)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
 	int (*unblock_prepare)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
-	/* READY in a queue of this core. Required. */
+	/* READY in a queue of this core. unblock_place is required, and the default of both. */
 	void (*new_place)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
 	void (*unblock_place)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
 	/* After it was placed. */
@@ -101,12 +107,12 @@ struct xk_sched_events {
 	void (*unblock_end)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
 	/* The thread runs: RUNNING, or READY_TICK with a queue of this core. */
 	void (*tick)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
-	/* READY in a queue of this core. Required. */
+	/* READY in a queue of this core. Default: unblock_place. */
 	void (*yield)(struct xk_sched_policy *policy, struct xk_thread *thread, int core,
 		      enum xk_stop why);
-	/* BLOCKED. Required. */
+	/* BLOCKED. Default: that. */
 	void (*block)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
-	/* TERMINATED: it exits, or leaves the policy. Required. */
+	/* TERMINATED: it exits, or leaves the policy. Default: that. */
 	void (*terminate)(struct xk_sched_policy *policy, struct xk_thread *thread, int core);
 
 	/* Make at most one READY thread of this core RUNNING. Required. */
@@ -115,12 +121,33 @@ struct xk_sched_events {
 	void (*newly_idle)(struct xk_sched_policy *policy, int core);
 	void (*core_entry)(struct xk_sched_policy *policy, int core);
 	void (*core_exit)(struct xk_sched_policy *policy, int core);
+
+	/*
+	 * Another policy's threads shall become this one's: `xk sched replace`. Returns 0, or an
+	 * error if this one cannot. Without it, no policy can be replaced by this one. May sleep.
+	 */
+	int (*take_over)(struct xk_sched_policy *policy, const struct xk_sched_policy *old);
+	/*
+	 * All CPUs are stopped. The thread's data are still those of `old`, which had placed the
+	 * thread before. It is RUNNING, BLOCKED, or MIGRATING; in the last case unblock_place
+	 * follows. Default: the data are zero.
+	 */
+	void (*adopt)(struct xk_sched_policy *policy, struct xk_thread *thread, int core,
+		      const struct xk_sched_policy *old);
 };
+
+#define XK_DEFAULT_WEIGHT 100
+#define XK_MAX_WEIGHT 10000
 
 struct xk_sched_policy {
 	const char *name;		/* at most 31 characters */
 	struct module *owner;
 	const struct xk_sched_events *events;
+	/*
+	 * Of a core where several policies have threads, each gets a share in proportion to its
+	 * weight. 1 to 10000; 0: 100. `xk sched weight` changes it.
+	 */
+	unsigned int weight;
 	u64 slice_ns;			/* longest time without `yield`; 0: 20 ms; 100 us to 1 s */
 	size_t core_size;		/* bytes of private data of each core */
 	/*
@@ -132,12 +159,21 @@ struct xk_sched_policy {
 	/* Private to xk_sched.ko. */
 	int id;
 	bool live;			/* false: ejected, or about to be removed */
+	bool initialising;		/* `init` is being called */
+	bool misplaced;			/* a queue may not live as long as the policy */
 	void __percpu *core_data;
 	struct xk_policy_core __percpu *cores;
 	raw_spinlock_t lock;		/* of the list; taken inside of run queue locks */
 	struct list_head threads;
 	unsigned int nr_threads;
+	u32 nr_joined;		/* since it was registered */
+	u32 nr_queues;
 	u64 nr_overdue;
+	bool confined;			/* to some of the online CPUs: model/cpus.h */
+	bool stranded;			/* none of `wanted` is online */
+	struct cpumask *wanted;
+	struct cpumask *cpus;		/* on which its threads may run, of those that are online */
+	struct cpumask *next_cpus;
 	struct irq_work ejecting;
 	struct work_struct eject;
 };
@@ -169,6 +205,7 @@ struct xk_queue {
 	int core;
 	enum xk_queue_type type;
 	unsigned int nr;
+	u32 serial;		/* in its policy: 1 is the first that was initialised */
 	union {
 		struct list_head list;
 		struct rb_root_cached tree;
@@ -177,7 +214,11 @@ struct xk_queue {
 	bool (*before)(const struct xk_thread *left, const struct xk_thread *right);
 };
 
-/* In `init`, for every possible CPU. `before` is needed unless the type is XK_FIFO. */
+/*
+ * In `init`, for every possible CPU. `before` is needed unless the type is XK_FIFO. A queue lies in
+ * xk_core_data() or in a static variable, so that it lives as long as the policy. Otherwise the
+ * policy is not registered.
+ */
 void xk_queue_init(struct xk_queue *queue, struct xk_sched_policy *policy, int core,
 		   enum xk_queue_type type,
 		   bool (*before)(const struct xk_thread *left, const struct xk_thread *right));
@@ -200,13 +241,34 @@ int xk_change_state(struct xk_thread *thread, enum xk_state state, int core,
  */
 struct xk_thread *xk_steal(struct xk_queue *from, struct xk_queue *to);
 
-/* Whether the thread may run on this core. In new_prepare and unblock_prepare. */
-static inline bool xk_allowed(const struct xk_thread *thread, int core)
+/*
+ * The online cores on which threads of the policy run: all, unless `xk sched cpus` says otherwise.
+ * A thread whose affinity contains none of them runs where its affinity allows. A policy may look
+ * at them, and need not: a thread is placed on one of them, whatever the policy returns.
+ */
+static inline const struct cpumask *xk_policy_cpus(const struct xk_sched_policy *policy)
 {
-	return cpumask_test_cpu(core, thread->task->cpus_ptr);
+	return READ_ONCE(policy->cpus);
 }
 
-/* In new_prepare and unblock_prepare: an idle core for the thread, or the one where it was. */
+/* Whether the policy's threads run on this core. */
+static inline bool xk_policy_has(const struct xk_sched_policy *policy, int core)
+{
+	return likely(!READ_ONCE(policy->confined)) ||
+	       cpumask_test_cpu(core, xk_policy_cpus(policy));
+}
+
+/* Whether the thread may run on this core, and its policy has it. In *_prepare. */
+static inline bool xk_allowed(const struct xk_thread *thread, int core)
+{
+	return cpumask_test_cpu(core, thread->task->cpus_ptr) &&
+	       xk_policy_has(thread->policy, core);
+}
+
+/*
+ * In new_prepare and unblock_prepare: an idle core for the thread, of those that its policy has, or
+ * the one where it was.
+ */
 int xk_idle_core(struct xk_thread *thread, int core);
 
 /* In any event: the core stops the running thread of the class and calls `schedule`. */

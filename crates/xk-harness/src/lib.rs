@@ -10,6 +10,7 @@ mod flip;
 mod hotplug;
 mod load;
 mod running;
+pub mod sched;
 pub mod several;
 pub mod text;
 

@@ -1,7 +1,7 @@
 //! `/dev/xk_sched`: one open descriptor, and what can be asked of it.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -46,6 +46,44 @@ pub struct Policy {
     pub overdue: u64,
     /// The longest time for which a thread runs while others wait.
     pub slice: Duration,
+    /// Its share of a CPU is in proportion to this, where other policies have threads, too.
+    pub weight: u32,
+    /// The CPUs on which its threads run: a list as `0-3,8`, or `all`.
+    pub cpus: String,
+    /// None of these is online, so its threads run on all.
+    pub stranded: bool,
+}
+
+/// What a policy did while somebody looked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// The policy.
+    pub name: String,
+    /// How often it chose a thread that it had chosen for another CPU before.
+    pub moves: u64,
+    /// How long threads waited after they were ready, together.
+    pub waited: Duration,
+    /// How often a thread waited for 0, 1, 2 to 3, 4 to 7 ns, and so on.
+    pub waits: Vec<u64>,
+}
+
+/// A thread of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyThread {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: String,
+    /// The CPU to which it belongs.
+    pub core: i32,
+    /// The queue in which it waits: they count from 1, in the order in which the policy initialised them.
+    pub queue: Option<u32>,
+    /// For how long it has been there.
+    pub waits: Duration,
+    /// For how long it has run, under any policy.
+    pub ran: Duration,
 }
 
 /// Why a policy was ejected.
@@ -158,8 +196,51 @@ impl Device {
                 switches: info.nr_switches,
                 overdue: info.nr_overdue,
                 slice: Duration::from_nanos(info.slice_ns),
+                weight: info.weight,
+                cpus: abi::text(&info.cpus),
+                stranded: info.stranded != 0,
             })
             .collect())
+    }
+
+    /// What policies did since somebody asked for it. The first call on a descriptor begins to count, which ends when it is
+    /// closed; so differences of two calls mean something.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn stats(&self) -> Result<Vec<Stats>, Error> {
+        let all = self.all(abi::IOC_STATS, |stats: &mut abi::Stats, index| stats.index = index)?;
+        Ok(all
+            .iter()
+            .map(|stats| Stats {
+                name: abi::text(&stats.name),
+                moves: stats.nr_moves,
+                waited: Duration::from_nanos(stats.waited_ns),
+                waits: stats.waits.to_vec(),
+            })
+            .collect())
+    }
+
+    /// The threads of a policy, and their states.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::NoSuchPolicy`], or what the operating system said.
+    pub fn threads(&self, policy: &str) -> Result<Vec<PolicyThread>, Error> {
+        let mut places = vec![abi::Thread::zeroed(); 256];
+        loop {
+            let mut request = abi::Dump::zeroed();
+            request.size = size_of::<abi::Dump>() as u32;
+            request.nr_threads = places.len() as u32;
+            request.threads = places.as_mut_ptr() as u64;
+            request.policy = field(policy)?;
+            self.ioctl(abi::IOC_DUMP, &mut request).map_err(|error| refusal(error, &request.error))?;
+            let found = request.nr_threads as usize;
+            if found <= places.len() {
+                places.truncate(found);
+                return Ok(places.iter().map(thread).collect());
+            }
+            places.resize(found + 64, abi::Thread::zeroed());
+        }
     }
 
     /// Why policies were ejected, newest first. The kernel keeps the last 64.
@@ -199,21 +280,72 @@ impl Device {
             Who::Process(pid) => (pid, abi::WHOLE_PROCESS),
         };
         if policy != FAIR {
-            if policy.is_empty() || policy.len() >= abi::NAME_LEN || policy.contains('\0') {
-                return Err(Error::Name(policy.to_owned()));
-            }
-            choice.policy[..policy.len()].copy_from_slice(policy.as_bytes());
+            choice.policy = field(policy)?;
         }
-        let Err(error) = self.ioctl(abi::IOC_CHOOSE, &mut choice) else { return Ok(choice.nr_threads) };
-        let said = abi::text(&choice.error);
-        Err(match error.raw_os_error() {
-            _ if said.is_empty() => Error::Device(error),
-            Some(libc::ENOENT) => Error::NoSuchPolicy(said),
-            Some(libc::ESRCH) => Error::NoSuchThread(said),
-            Some(libc::ENODEV) => Error::Ejected(said),
-            Some(libc::EACCES) => Error::Forbidden(said),
-            _ => Error::Refused(said),
-        })
+        self.ioctl(abi::IOC_CHOOSE, &mut choice).map_err(|error| refusal(error, &choice.error))?;
+        Ok(choice.nr_threads)
+    }
+
+    /// Changes the weight of a policy: 1 to 10,000, 100 if nobody has changed it.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::NoSuchPolicy`], [`Error::Forbidden`], [`Error::Refused`], or what the operating system
+    /// said.
+    pub fn set_weight(&self, policy: &str, weight: u32) -> Result<(), Error> {
+        let mut request = abi::Weight::zeroed();
+        request.size = size_of::<abi::Weight>() as u32;
+        request.weight = weight;
+        request.policy = field(policy)?;
+        self.ioctl(abi::IOC_WEIGHT, &mut request).map_err(|error| refusal(error, &request.error))
+    }
+
+    /// Sets the CPUs on which threads of a policy run: a list as `0-3,8`, or `all`. Other policies may use them, too.
+    ///
+    /// # Errors
+    /// As [`Device::set_weight`].
+    pub fn set_cpus(&self, policy: &str, cpus: &str) -> Result<(), Error> {
+        let mut request = abi::Cpus::zeroed();
+        request.size = size_of::<abi::Cpus>() as u32;
+        request.policy = field(policy)?;
+        request.cpus = field(cpus)?;
+        self.ioctl(abi::IOC_CPUS, &mut request).map_err(|error| refusal(error, &request.error))
+    }
+
+    /// Gives all threads of a policy to another, whose module decides whether it can take them over. They stay in their
+    /// class, and go on. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Device::set_weight`], and [`Error::Ejected`].
+    pub fn replace(&self, old: &str, new: &str) -> Result<u32, Error> {
+        let mut request = abi::Replacement::zeroed();
+        request.size = size_of::<abi::Replacement>() as u32;
+        (request.old, request.new) = (field(old)?, field(new)?);
+        self.ioctl(abi::IOC_REPLACE, &mut request).map_err(|error| refusal(error, &request.error))?;
+        Ok(request.nr_threads)
+    }
+
+    /// Begins to record the events of a policy that has had no thread yet, in so many bytes of the kernel's memory. There is
+    /// one recording at a time; it ends when this is closed.
+    ///
+    /// # Errors
+    /// As [`Device::set_weight`].
+    pub fn record(&self, policy: &str, limit: u64) -> Result<(), Error> {
+        let mut request = recording();
+        request.limit = limit;
+        request.policy = field(policy)?;
+        self.ioctl(abi::IOC_RECORD, &mut request).map_err(|error| refusal(error, &request.error))
+    }
+
+    /// Ends the recording. Returns its bytes, for the program of `kernel/xk_sched/user`, and how many records had no place.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is no recording, or what the operating system said.
+    pub fn end_recording(&self) -> Result<(Vec<u8>, u64), Error> {
+        let mut request = recording();
+        self.ioctl(abi::IOC_RECORD_END, &mut request).map_err(|error| refusal(error, &request.error))?;
+        let mut bytes = Vec::new();
+        (&self.file).read_to_end(&mut bytes).map_err(Error::Device)?;
+        Ok((bytes, request.missed))
     }
 
     /// Asks with 0, 1, .. until there is no more.
@@ -240,5 +372,43 @@ impl Device {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+}
+
+fn recording() -> abi::Recording {
+    abi::Recording { size: size_of::<abi::Recording>() as u32, ..abi::Recording::zeroed() }
+}
+
+fn thread(thread: &abi::Thread) -> PolicyThread {
+    PolicyThread {
+        pid: thread.pid,
+        name: abi::text(&thread.comm),
+        state: abi::text(&thread.state),
+        core: thread.core,
+        queue: (thread.queue != 0).then_some(thread.queue),
+        waits: Duration::from_millis(thread.waits_ms.into()),
+        ran: Duration::from_nanos(thread.ran_ns),
+    }
+}
+
+/// A name, or a list of CPUs, as the kernel reads it.
+fn field<const SIZE: usize>(text: &str) -> Result<[u8; SIZE], Error> {
+    if text.is_empty() || text.len() >= SIZE || text.contains('\0') {
+        return Err(Error::Name(text.to_owned()));
+    }
+    let mut field = [0; SIZE];
+    field[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(field)
+}
+
+fn refusal(error: io::Error, said: &[u8]) -> Error {
+    let said = abi::text(said);
+    match error.raw_os_error() {
+        _ if said.is_empty() => Error::Device(error),
+        Some(libc::ENOENT) => Error::NoSuchPolicy(said),
+        Some(libc::ESRCH) => Error::NoSuchThread(said),
+        Some(libc::ENODEV) => Error::Ejected(said),
+        Some(libc::EACCES) => Error::Forbidden(said),
+        _ => Error::Refused(said),
     }
 }

@@ -5,5 +5,5 @@ pub mod abi;
 mod device;
 mod error;
 
-pub use device::{Device, Policy, Report, ReportedThread, Status, Who, DEVICE_PATH, FAIR};
+pub use device::{Device, Policy, PolicyThread, Report, ReportedThread, Stats, Status, Who, DEVICE_PATH, FAIR};
 pub use error::Error;

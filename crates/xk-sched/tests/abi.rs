@@ -18,6 +18,30 @@ macro_rules! structure {
     };
 }
 
+/// Versions, sizes and commands.
+fn numbers() -> Vec<(&'static str, u64)> {
+    vec![
+        ("XK_SCHED_ABI_VERSION", u64::from(abi::ABI_VERSION)),
+        ("XK_SCHED_NAME_LEN", abi::NAME_LEN as u64),
+        ("XK_SCHED_TEXT_LEN", abi::TEXT_LEN as u64),
+        ("XK_SCHED_CPUS_LEN", abi::CPUS_LEN as u64),
+        ("XK_SCHED_WHOLE_PROCESS", u64::from(abi::WHOLE_PROCESS)),
+        ("XK_IOC_SCHED_VERSION", u64::from(abi::IOC_VERSION)),
+        ("XK_IOC_SCHED_STATUS", u64::from(abi::IOC_STATUS)),
+        ("XK_IOC_SCHED_POLICY", u64::from(abi::IOC_POLICY)),
+        ("XK_IOC_SCHED_REPORT", u64::from(abi::IOC_REPORT)),
+        ("XK_IOC_SCHED_CHOOSE", u64::from(abi::IOC_CHOOSE)),
+        ("XK_IOC_SCHED_WEIGHT", u64::from(abi::IOC_WEIGHT)),
+        ("XK_IOC_SCHED_RECORD", u64::from(abi::IOC_RECORD)),
+        ("XK_IOC_SCHED_RECORD_END", u64::from(abi::IOC_RECORD_END)),
+        ("XK_IOC_SCHED_REPLACE", u64::from(abi::IOC_REPLACE)),
+        ("XK_SCHED_NR_WAITS", abi::NR_WAITS as u64),
+        ("XK_IOC_SCHED_CPUS", u64::from(abi::IOC_CPUS)),
+        ("XK_IOC_SCHED_STATS", u64::from(abi::IOC_STATS)),
+        ("XK_IOC_SCHED_DUMP", u64::from(abi::IOC_DUMP)),
+    ]
+}
+
 #[test]
 fn mirrors_agree_with_the_header() {
     let mut facts: Vec<(&str, u64)> = Vec::new();
@@ -34,21 +58,21 @@ fn mirrors_agree_with_the_header() {
         nr_switches,
         nr_overdue,
         slice_ns,
-        name
+        weight,
+        stranded,
+        name,
+        cpus
     );
     structure!(facts, "xk_sched_report", abi::Report, index, pid, core, pad, policy, event, comm, from, to, text);
     structure!(facts, "xk_sched_choice", abi::Choice, size, pid, flags, nr_threads, policy, error);
-    facts.extend([
-        ("XK_SCHED_ABI_VERSION", u64::from(abi::ABI_VERSION)),
-        ("XK_SCHED_NAME_LEN", abi::NAME_LEN as u64),
-        ("XK_SCHED_TEXT_LEN", abi::TEXT_LEN as u64),
-        ("XK_SCHED_WHOLE_PROCESS", u64::from(abi::WHOLE_PROCESS)),
-        ("XK_IOC_SCHED_VERSION", u64::from(abi::IOC_VERSION)),
-        ("XK_IOC_SCHED_STATUS", u64::from(abi::IOC_STATUS)),
-        ("XK_IOC_SCHED_POLICY", u64::from(abi::IOC_POLICY)),
-        ("XK_IOC_SCHED_REPORT", u64::from(abi::IOC_REPORT)),
-        ("XK_IOC_SCHED_CHOOSE", u64::from(abi::IOC_CHOOSE)),
-    ]);
+    structure!(facts, "xk_sched_weight", abi::Weight, size, weight, policy, error);
+    structure!(facts, "xk_sched_cpus", abi::Cpus, size, pad, policy, cpus, error);
+    structure!(facts, "xk_sched_stats", abi::Stats, index, pad, nr_moves, waited_ns, waits, name);
+    structure!(facts, "xk_sched_thread", abi::Thread, pid, core, queue, waits_ms, ran_ns, state, comm);
+    structure!(facts, "xk_sched_dump", abi::Dump, size, nr_threads, threads, policy, error);
+    structure!(facts, "xk_sched_replacement", abi::Replacement, size, nr_threads, old, new, error);
+    structure!(facts, "xk_sched_recording", abi::Recording, size, pad, limit, bytes, missed, policy, error);
+    facts.extend(numbers());
     let mut source =
         String::from("#include <stddef.h>\n#include <stdio.h>\n#include \"xk_sched.h\"\nint main(void) {\n");
     for (expression, _) in &facts {

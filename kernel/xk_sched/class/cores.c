@@ -6,24 +6,21 @@
 #include "event/call.h"
 #include "ext/kernel.h"
 #include "model/core.h"
+#include "policy/cpus.h"
 #include "policy/list.h"
+#include "policy/share.h"
 
-/* Asks the policies with ready threads in turn, beginning with the one after the last chosen. */
+/* Asks the policies with ready threads, first the one that has had least for its weight. */
 static struct xk_thread *choose(struct xk_core *core, int cpu)
 {
-	u32 first = core->ready & ~(BIT(core->turn) - 1), mask = first ?: core->ready;
-	u32 later = core->ready & ~mask;
 	struct xk_sched_policy *policy;
 	struct xk_thread *thread;
+	u32 mask = core->ready;
 	int id;
 
 	while (mask) {
-		id = __ffs(mask);
-		mask &= mask - 1;
-		if (!mask) {
-			mask = later;
-			later = 0;
-		}
+		id = xk_share_first(core, mask, cpu);
+		mask &= ~BIT(id);
 		policy = READ_ONCE(xk_policies[id]);
 		if (!policy || !READ_ONCE(policy->live))
 			continue;
@@ -44,7 +41,9 @@ static void search(int cpu)
 
 	for_each_set_bit(id, &mask, XK_MAX_POLICIES) {
 		policy = READ_ONCE(xk_policies[id]);
-		if (policy && READ_ONCE(policy->live))
+		/* Without threads, there is none to steal. */
+		if (policy && READ_ONCE(policy->live) && READ_ONCE(policy->nr_threads) &&
+		    xk_policy_has(policy, cpu))
 			xk_call_newly_idle(policy, cpu);
 	}
 }
@@ -80,6 +79,7 @@ void xk_class_cpu_online(s32 cpu)
 	int id;
 
 	mutex_lock(&xk_policies_lock);
+	xk_cpus_hotplug(cpu, true);
 	for (id = 0; id < XK_MAX_POLICIES; id++) {
 		policy = xk_policies[id];
 		if (policy && policy->live && policy->events->core_entry)
@@ -94,6 +94,7 @@ void xk_class_cpu_offline(s32 cpu)
 	int id;
 
 	mutex_lock(&xk_policies_lock);
+	xk_cpus_hotplug(cpu, false);
 	for (id = 0; id < XK_MAX_POLICIES; id++) {
 		policy = xk_policies[id];
 		if (policy && policy->live && policy->events->core_exit)

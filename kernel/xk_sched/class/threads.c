@@ -9,9 +9,12 @@
 #include "class/class.h"
 #include "event/call.h"
 #include "ext/kernel.h"
+#include "model/cpus.h"
 #include "model/thread.h"
+#include "policy/cpus.h"
 #include "policy/eject.h"
 #include "policy/list.h"
+#include "policy/share.h"
 
 static bool has_policy(const struct xk_thread *thread)
 {
@@ -55,8 +58,10 @@ void xk_class_tick(struct task_struct *task)
 		return;
 	/* If it yielded, there was no other thread. */
 	thread->yielded = false;
-	if (xk_call_tick(thread))
+	if (xk_call_tick(thread) | xk_share_tick(thread))
 		task->scx.slice = 0;
+	if (unlikely(!xk_is_home(thread, task_cpu(task))))
+		xk_displace();
 }
 
 bool xk_class_yield(struct task_struct *from, struct task_struct *to)

@@ -13,11 +13,16 @@
 
 #include "base/error.h"
 #include "class/class.h"
+#include "control/cpus.h"
 #include "control/device.h"
 #include "control/privilege.h"
+#include "control/record.h"
+#include "control/stats.h"
 #include "event/report.h"
 #include "policy/choose.h"
 #include "policy/list.h"
+#include "policy/replace.h"
+#include "policy/share.h"
 
 static_assert(XK_SCHED_TEXT_LEN == XK_ERROR_TEXT);
 
@@ -55,7 +60,9 @@ static void describe(struct xk_sched_policy *policy, struct xk_sched_policy_info
 	info->nr_threads = READ_ONCE(policy->nr_threads);
 	info->nr_overdue = READ_ONCE(policy->nr_overdue);
 	info->slice_ns = policy->slice_ns;
+	info->weight = READ_ONCE(policy->weight);
 	strscpy(info->name, policy->name);
+	xk_policy_describe_cpus(policy, info);
 	for_each_possible_cpu(cpu) {
 		own = per_cpu_ptr(policy->cores, cpu);
 		info->nr_ready += READ_ONCE(own->nr_ready);
@@ -98,6 +105,34 @@ static long ioctl_report(void __user *arg)
 	return ret;
 }
 
+static long ioctl_stats(struct file *file, void __user *arg)
+{
+	struct xk_sched_stats stats = {};
+	long ret;
+
+	if (copy_from_user(&stats.index, arg, sizeof(stats.index)))
+		return -EFAULT;
+	ret = xk_stats_read(file, &stats);
+	if (!ret && copy_to_user(arg, &stats, sizeof(stats)))
+		ret = -EFAULT;
+	return ret;
+}
+
+static long ioctl_dump(void __user *arg)
+{
+	struct xk_sched_dump request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_stats_dump(&request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
 static long ioctl_choose(struct file *file, void __user *arg)
 {
 	struct xk_sched_choice choice;
@@ -120,6 +155,76 @@ static long ioctl_choose(struct file *file, void __user *arg)
 	return copy_to_user(arg, &choice, sizeof(choice)) ? -EFAULT : ret;
 }
 
+static long ioctl_weight(struct file *file, void __user *arg)
+{
+	struct xk_sched_weight request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_may_change(file, false, &error);
+	if (!ret)
+		ret = xk_policy_set_weight(request.policy, request.weight, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+static long ioctl_cpus(struct file *file, void __user *arg)
+{
+	struct xk_sched_cpus request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_may_change(file, false, &error);
+	if (!ret)
+		ret = xk_policy_set_cpus(&request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+static long ioctl_replace(struct file *file, void __user *arg)
+{
+	struct xk_sched_replacement request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_may_change(file, false, &error);
+	if (!ret)
+		ret = xk_policy_replace(&request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+static long ioctl_record(struct file *file, void __user *arg, bool end)
+{
+	struct xk_sched_recording request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_may_change(file, false, &error);
+	if (!ret && end)
+		ret = xk_record_stop(file, &request, &error);
+	else if (!ret)
+		ret = xk_record_start(file, &request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
 static long xk_sched_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *arg = (void __user *)argument;
@@ -133,8 +238,22 @@ static long xk_sched_ioctl(struct file *file, unsigned int command, unsigned lon
 		return ioctl_policy(arg);
 	case XK_IOC_SCHED_REPORT:
 		return ioctl_report(arg);
+	case XK_IOC_SCHED_STATS:
+		return ioctl_stats(file, arg);
+	case XK_IOC_SCHED_DUMP:
+		return ioctl_dump(arg);
 	case XK_IOC_SCHED_CHOOSE:
 		return ioctl_choose(file, arg);
+	case XK_IOC_SCHED_WEIGHT:
+		return ioctl_weight(file, arg);
+	case XK_IOC_SCHED_CPUS:
+		return ioctl_cpus(file, arg);
+	case XK_IOC_SCHED_REPLACE:
+		return ioctl_replace(file, arg);
+	case XK_IOC_SCHED_RECORD:
+		return ioctl_record(file, arg, false);
+	case XK_IOC_SCHED_RECORD_END:
+		return ioctl_record(file, arg, true);
 	default:
 		return -ENOTTY;
 	}
@@ -142,12 +261,23 @@ static long xk_sched_ioctl(struct file *file, unsigned int command, unsigned lon
 
 static int xk_sched_open(struct inode *inode, struct file *file)
 {
+	/* Set if the descriptor counts. */
+	file->private_data = NULL;
 	return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;
+}
+
+static int xk_sched_release(struct inode *inode, struct file *file)
+{
+	xk_record_release(file);
+	xk_stats_release(file);
+	return 0;
 }
 
 static const struct file_operations operations = {
 	.owner = THIS_MODULE,
 	.open = xk_sched_open,
+	.release = xk_sched_release,
+	.read = xk_record_read,
 	.unlocked_ioctl = xk_sched_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 };

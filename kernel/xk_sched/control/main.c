@@ -9,9 +9,12 @@
 #include "base/error.h"
 #include "class/class.h"
 #include "control/device.h"
+#include "event/escape.h"
+#include "event/watch.h"
 #include "ext/kernel.h"
 #include "model/core.h"
 #include "model/thread.h"
+#include "policy/cpus.h"
 #include "policy/eject.h"
 #include "policy/starved.h"
 
@@ -27,15 +30,25 @@ static int start(struct xk_error *error)
 	ret = xk_eject_init();
 	if (ret)
 		goto threads;
-	ret = xk_class_start(error);
+	ret = xk_escape_init(error);
 	if (ret)
 		goto eject;
+	ret = xk_watch_init(error);
+	if (ret)
+		goto escape;
+	ret = xk_class_start(error);
+	if (ret)
+		goto watch;
 	xk_starved_init();
 	ret = xk_sched_device_init();
 	if (!ret)
 		return 0;
 	xk_starved_exit();
 	xk_class_stop();
+watch:
+	xk_watch_exit();
+escape:
+	xk_escape_exit();
 eject:
 	xk_eject_exit();
 threads:
@@ -49,6 +62,7 @@ static int __init xk_sched_init(void)
 	int ret;
 
 	xk_cores_init();
+	xk_displace_init();
 	ret = start(&error);
 	if (ret)
 		pr_err("xk_sched: not started (%d): %s\n", ret,
@@ -63,6 +77,9 @@ static void __exit xk_sched_exit(void)
 	xk_starved_exit();
 	xk_eject_strays();
 	xk_class_stop();
+	xk_displace_exit();
+	xk_watch_exit();
+	xk_escape_exit();
 	xk_eject_exit();
 	xk_threads_exit();
 }

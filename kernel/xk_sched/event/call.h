@@ -13,8 +13,9 @@
 int xk_call_prepare(struct xk_thread *thread, int core);
 
 /*
- * With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops.
- * `next` is set if the policy has chosen already that it runs next.
+ * With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops. If
+ * its policy does not have this core, it is placed on another. `next` is set if the policy has
+ * chosen already that it runs next.
  */
 bool xk_call_place(struct xk_thread *thread, int core, bool *next);
 
@@ -32,5 +33,14 @@ void xk_call_terminate(struct xk_thread *thread);
  */
 struct xk_thread *xk_call_schedule(struct xk_sched_policy *policy, int core);
 void xk_call_newly_idle(struct xk_sched_policy *policy, int core);
+
+/*
+ * With the lock of its policy: a thread that is ready on a core which its policy has no more, or on
+ * `gone`, goes to another one. False if this has to be tried again.
+ */
+bool xk_call_move(struct xk_thread *thread, int gone);
+
+/* All CPUs are stopped, and the thread was in the policy `old`. False if its new one is ejected. */
+bool xk_call_adopt(struct xk_thread *thread, const struct xk_sched_policy *old);
 
 #endif /* _XK_SCHED_CALL_H */

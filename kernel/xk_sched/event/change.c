@@ -4,7 +4,9 @@
 #include <linux/irqflags.h>
 
 #include "event/context.h"
+#include "event/record.h"
 #include "event/report.h"
+#include "event/trace.h"
 #include "model/core.h"
 #include "model/queue.h"
 #include "model/state.h"
@@ -60,7 +62,8 @@ static int refuse(const struct xk_context *context, const struct xk_thread *thre
 	const struct xk_fault fault = {
 		.policy = context->policy,
 		.event = context->event,
-		.thread = thread,
+		/* Another policy gave no pointer to it: it may be no thread at all. */
+		.thread = thread->policy == context->policy ? thread : NULL,
 		.core = context->core,
 		.from = thread->state,
 		.to = state,
@@ -97,9 +100,12 @@ int xk_change_state(struct xk_thread *thread, enum xk_state state, int core,
 	if (context->event == XK_NO_EVENT)
 		return refuse_outside(thread, state, core);
 	why = wrong(context, thread, state, core, queue);
+	if (unlikely(context->recording))
+		xk_record_change(context, thread, state, core, queue, why ? -EINVAL : 0);
 	if (unlikely(why))
 		return refuse(context, thread, state, core, why);
 	lockdep_assert_held(&per_cpu_ptr(&xk_cores, core)->lock);
+	WRITE_ONCE(context->changing, true);
 	switch (state) {
 	case XK_READY:
 		xk_queue_add(queue, thread);
@@ -114,7 +120,9 @@ int xk_change_state(struct xk_thread *thread, enum xk_state state, int core,
 	default:
 		break;
 	}
+	trace_xk_sched_change(thread, context->event, state);
 	thread->state = state;
+	WRITE_ONCE(context->changing, false);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(xk_change_state);

@@ -28,6 +28,8 @@ static const char *const names[XK_NR_EVENTS] = {
 	[XK_TERMINATE] = "terminate",
 	[XK_SCHEDULE] = "schedule",
 	[XK_NEWLY_IDLE] = "newly_idle",
+	[XK_ADOPT] = "adopt",
+	[XK_QUEUE_AGAIN] = "tick",
 };
 
 const char *xk_event_name(enum xk_event event)

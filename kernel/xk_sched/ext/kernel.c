@@ -10,10 +10,13 @@
  * the only scheduler that is registered, and ours is: our callbacks run only then.
  */
 #include <linux/bpf.h>
+#include <linux/cpumask.h>
 #include <linux/kallsyms.h>
 #include <linux/kernel.h>
 #include <linux/kprobes.h>
+#include <linux/smp.h>
 #include <linux/static_call.h>
+#include <linux/stop_machine.h>
 #include <linux/string.h>
 
 #include "base/error.h"
@@ -37,12 +40,23 @@ typedef void kick_fn(s32 cpu, u64 flags, const struct bpf_prog_aux *aux);
 typedef s32 select_fn(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle,
 		      const struct bpf_prog_aux *aux);
 
+typedef bool take_idle_fn(s32 cpu, const struct bpf_prog_aux *aux);
+typedef s32 pick_idle_fn(const struct cpumask *cpus_allowed, u64 flags,
+			 const struct bpf_prog_aux *aux);
+typedef void stop_one_fn(unsigned int cpu, cpu_stop_fn_t function, void *data,
+			 struct cpu_stop_work *work);
+typedef int stop_fn(cpu_stop_fn_t function, void *data, const struct cpumask *cpus);
+
 DEFINE_STATIC_CALL_NULL(lookup, lookup_fn);
 DEFINE_STATIC_CALL_NULL(reg, reg_fn);
 DEFINE_STATIC_CALL_NULL(unreg, unreg_fn);
 DEFINE_STATIC_CALL_NULL(insert, insert_fn);
 DEFINE_STATIC_CALL_NULL(kick, kick_fn);
 DEFINE_STATIC_CALL_NULL(select, select_fn);
+DEFINE_STATIC_CALL_NULL(take_idle, take_idle_fn);
+DEFINE_STATIC_CALL_NULL(pick_idle, pick_idle_fn);
+DEFINE_STATIC_CALL_NULL(stop_one, stop_one_fn);
+DEFINE_STATIC_CALL_NULL(stop, stop_fn);
 
 /* What the helpers take for the program that calls them: one without a map. */
 static const struct bpf_prog_aux caller;
@@ -65,9 +79,14 @@ static unsigned long find_lookup(void)
 	return address;
 }
 
+unsigned long xk_ext_address(const char *name)
+{
+	return static_call(lookup)(name);
+}
+
 static unsigned long find(const char *name, struct xk_error *error)
 {
-	unsigned long address = static_call(lookup)(name);
+	unsigned long address = xk_ext_address(name);
 
 	if (!address)
 		xk_refuse(error, -ENOENT, "this kernel has no function %s", name);
@@ -90,7 +109,11 @@ int xk_ext_init(struct xk_error *error)
 	static_call_update(lookup, (lookup_fn *)address);
 	if (!UPDATE(reg, "bpf_scx_reg") || !UPDATE(unreg, "bpf_scx_unreg") ||
 	    !UPDATE(insert, "scx_bpf_dsq_insert___v2") || !UPDATE(kick, "scx_bpf_kick_cpu") ||
-	    !UPDATE(select, "scx_bpf_select_cpu_dfl"))
+	    !UPDATE(select, "scx_bpf_select_cpu_dfl") ||
+	    !UPDATE(take_idle, "scx_bpf_test_and_clear_cpu_idle") ||
+	    !UPDATE(pick_idle, "scx_bpf_pick_idle_cpu") ||
+	    !UPDATE(stop_one, "stop_one_cpu_nowait") ||
+	    !UPDATE(stop, "stop_machine_cpuslocked"))
 		return -ENOENT;
 	return 0;
 }
@@ -118,4 +141,21 @@ void xk_ext_kick(int cpu, bool preempt)
 int xk_ext_select(struct task_struct *task, int prev_cpu, u64 wake_flags, bool *idle)
 {
 	return static_call(select)(task, prev_cpu, wake_flags, idle, &caller);
+}
+
+int xk_ext_select_of(struct task_struct *task, int prev_cpu, const struct cpumask *cpus)
+{
+	if (cpumask_test_cpu(prev_cpu, cpus) && static_call(take_idle)(prev_cpu, &caller))
+		return prev_cpu;
+	return static_call(pick_idle)(cpus, 0, &caller);
+}
+
+void xk_ext_interrupt(int (*function)(void *data), struct cpu_stop_work *work)
+{
+	static_call(stop_one)(smp_processor_id(), function, NULL, work);
+}
+
+int xk_ext_stop(int (*function)(void *data), void *data)
+{
+	return static_call(stop)(function, data, cpu_online_mask);
 }

@@ -5,12 +5,17 @@
 
 #include <linux/types.h>
 
+struct cpu_stop_work;
+struct cpumask;
 struct sched_ext_ops;
 struct task_struct;
 struct xk_error;
 
 /* Looks all of them up. Called once, before the others. May sleep. */
 int xk_ext_init(struct xk_error *error);
+
+/* The address of a function of the kernel; 0: there is none. */
+unsigned long xk_ext_address(const char *name);
 
 /*
  * Register and unregister the scheduler. Unregister if and only if registering returned 0, even
@@ -31,5 +36,17 @@ void xk_ext_kick(int cpu, bool preempt);
 
 /* As the kernel's default does: the CPU for a task that wakes, idle if `idle` is set. */
 int xk_ext_select(struct task_struct *task, int prev_cpu, u64 wake_flags, bool *idle);
+
+/* An idle one of these CPUs, `prev_cpu` if it is one; negative: there is none. In select_cpu. */
+int xk_ext_select_of(struct task_struct *task, int prev_cpu, const struct cpumask *cpus);
+
+/*
+ * What runs on this CPU is put back soon, for a moment in which nothing of sched_ext runs here.
+ * `work` must not be in use. Interrupts are off, and no lock of a run queue is held.
+ */
+void xk_ext_interrupt(int (*function)(void *data), struct cpu_stop_work *work);
+
+/* As stop_machine(), with cpus_read_lock(). The function is called on all CPUs, at once. */
+int xk_ext_stop(int (*function)(void *data), void *data);
 
 #endif /* _XK_SCHED_KERNEL_H */

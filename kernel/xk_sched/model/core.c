@@ -5,6 +5,7 @@
 #include "model/core.h"
 
 DEFINE_PER_CPU_ALIGNED(struct xk_core, xk_cores);
+bool xk_several_policies;
 
 void xk_cores_init(void)
 {
@@ -28,4 +29,14 @@ struct xk_core *xk_core_lock(const struct xk_thread *thread)
 			return core;
 		raw_spin_unlock(&core->lock);
 	}
+}
+
+void xk_core_charge(struct xk_thread *thread, struct xk_policy_core *own)
+{
+	u64 ran = thread->task->se.sum_exec_runtime - thread->charged;
+
+	thread->charged = thread->task->se.sum_exec_runtime;
+	/* Nothing was counted while there was one policy only. */
+	ran = min(ran, thread->policy->slice_ns);
+	own->time += ran * XK_DEFAULT_WEIGHT / READ_ONCE(thread->policy->weight);
 }

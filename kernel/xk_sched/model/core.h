@@ -6,6 +6,7 @@
 #include <linux/percpu-defs.h>
 #include <linux/spinlock.h>
 
+#include "uapi/xk_sched.h"
 #include "xk_sched.h"
 
 #define XK_MAX_POLICIES 32
@@ -18,7 +19,8 @@
 struct xk_core {
 	raw_spinlock_t lock;
 	u32 ready;		/* bit: a policy has threads in queues of this core */
-	int turn;		/* id of the policy that is asked first */
+	int turn;		/* id of the policy after the one that chose last */
+	u64 time;		/* of the policy that chose last */
 	/*
 	 * Was chosen as it was placed, and may not have begun to run; only compared, as it may have
 	 * gone elsewhere.
@@ -33,11 +35,22 @@ struct xk_policy_core {
 	unsigned int nr_ready;
 	u64 nr_switches;
 	u64 nr_declined;	/* how often `schedule` chose none of the ready threads */
+	u64 time;		/* its threads have run, divided by its weight: policy/share.c */
+	/* Counted while somebody looks: count.h. */
+	u64 nr_moves;		/* it chose a thread that it had chosen for another core before */
+	u64 waited_ns;
+	u64 waits[XK_SCHED_NR_WAITS];
 };
+
+/* There are several policies, so what each has had is counted. */
+extern bool xk_several_policies;
 
 void xk_cores_init(void);
 
 /* Locks the core of a thread; interrupts are off. The thread must not be freed meanwhile. */
 struct xk_core *xk_core_lock(const struct xk_thread *thread);
+
+/* With the lock of the core: counts what the thread has run since this was called last. */
+void xk_core_charge(struct xk_thread *thread, struct xk_policy_core *own);
 
 #endif /* _XK_SCHED_CORE_H */

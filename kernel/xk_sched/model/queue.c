@@ -1,21 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Queues of ready threads. */
+#include <linux/cpumask.h>
 #include <linux/jiffies.h>
 #include <linux/list.h>
 #include <linux/rbtree.h>
 
 #include "model/core.h"
+#include "model/count.h"
 #include "model/queue.h"
+
+/* It must not be freed while threads are in it. */
+static bool lives_long(const struct xk_queue *queue, struct xk_sched_policy *policy, int core)
+{
+	unsigned long own = (unsigned long)xk_core_data(policy, core);
+	unsigned long start = (unsigned long)queue, end = start + sizeof(*queue);
+
+	return (start >= own && end <= own + policy->core_size) ||
+	       (within_module_core(start, policy->owner) &&
+		within_module_core(end - 1, policy->owner));
+}
 
 void xk_queue_init(struct xk_queue *queue, struct xk_sched_policy *policy, int core,
 		   enum xk_queue_type type,
 		   bool (*before)(const struct xk_thread *left, const struct xk_thread *right))
 {
+	/* Threads may be in it. */
+	if (!policy->initialising)
+		return;
+	if (core < 0 || core >= nr_cpu_ids || !cpu_possible(core) ||
+	    !lives_long(queue, policy, core)) {
+		policy->misplaced = true;
+		return;
+	}
 	*queue = (struct xk_queue){
 		.policy = policy,
 		.core = core,
 		/* Without an order, insertion decides. */
 		.type = before ? type : XK_FIFO,
+		.serial = ++policy->nr_queues,
 		.before = before,
 	};
 	if (queue->type == XK_RBTREE)
@@ -80,6 +102,7 @@ void xk_queue_add(struct xk_queue *queue, struct xk_thread *thread)
 {
 	struct xk_sched_policy *policy = queue->policy;
 	struct xk_policy_core *own = per_cpu_ptr(policy->cores, queue->core);
+	struct xk_core *core = per_cpu_ptr(&xk_cores, queue->core);
 
 	if (queue->type == XK_FIFO)
 		list_add_tail(&thread->node, &queue->list);
@@ -91,8 +114,11 @@ void xk_queue_add(struct xk_queue *queue, struct xk_thread *thread)
 	thread->queue = queue;
 	thread->ready_since = jiffies;
 	thread->nr_declined = own->nr_declined;
-	own->nr_ready++;
-	per_cpu_ptr(&xk_cores, queue->core)->ready |= BIT(policy->id);
+	xk_count_ready(thread);
+	/* It does not get later what it did not want. */
+	if (!own->nr_ready++ && (s64)(core->time - own->time) > 0)
+		own->time = core->time;
+	core->ready |= BIT(policy->id);
 }
 
 void xk_queue_remove(struct xk_thread *thread)

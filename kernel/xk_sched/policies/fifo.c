@@ -3,6 +3,8 @@
  * One queue for each core, in the order of arrival. A thread stays on the core that its number
  * gives, as far as its affinity allows, and no core takes threads from another.
  */
+#include <linux/cpumask.h>
+
 #include "xk_sched.h"
 
 struct fifo_core {
@@ -27,30 +29,17 @@ static int init(struct xk_sched_policy *policy)
 
 static int new_prepare(struct xk_sched_policy *policy, struct xk_thread *thread, int core)
 {
-	int wanted = thread->task->pid % num_online_cpus();
+	const struct cpumask *cpus = xk_policy_cpus(policy);
+	/* With more than 64 CPUs, a change of the set may be half done, and the set empty. */
+	unsigned int nr = cpumask_weight(cpus) ?: 1;
+	unsigned int wanted = cpumask_nth(thread->task->pid % nr, cpus);
 
-	return cpu_online(wanted) && xk_allowed(thread, wanted) ? wanted : core;
+	return wanted < nr_cpu_ids && xk_allowed(thread, wanted) ? wanted : core;
 }
 
 static void place(struct xk_sched_policy *policy, struct xk_thread *thread, int core)
 {
 	xk_change_state(thread, XK_READY, core, ready(policy, core));
-}
-
-static void stop(struct xk_sched_policy *policy, struct xk_thread *thread, int core,
-		 enum xk_stop why)
-{
-	xk_change_state(thread, XK_READY, core, ready(policy, core));
-}
-
-static void block(struct xk_sched_policy *policy, struct xk_thread *thread, int core)
-{
-	xk_change_state(thread, XK_BLOCKED, core, NULL);
-}
-
-static void terminate(struct xk_sched_policy *policy, struct xk_thread *thread, int core)
-{
-	xk_change_state(thread, XK_TERMINATED, core, NULL);
 }
 
 static void schedule_next(struct xk_sched_policy *policy, int core)
@@ -61,14 +50,11 @@ static void schedule_next(struct xk_sched_policy *policy, int core)
 		xk_change_state(next, XK_RUNNING, core, NULL);
 }
 
+/* What is not here has the default, which costs less than an event that does the same. */
 static const struct xk_sched_events events = {
 	.init = init,
 	.new_prepare = new_prepare,
-	.new_place = place,
 	.unblock_place = place,
-	.yield = stop,
-	.block = block,
-	.terminate = terminate,
 	.schedule = schedule_next,
 };
 

@@ -76,6 +76,12 @@ static void newly_idle(struct xk_sched_policy *policy, int core)
 			return;
 }
 
+/* It knows nothing of a thread but its queue. */
+static int take_over(struct xk_sched_policy *policy, const struct xk_sched_policy *old)
+{
+	return 0;
+}
+
 static const struct xk_sched_events events = {
 	.init = rr_init,
 	.new_prepare = prepare,
@@ -88,6 +94,7 @@ static const struct xk_sched_events events = {
 	.terminate = terminate,
 	.schedule = schedule_next,
 	.newly_idle = newly_idle,
+	.take_over = take_over,
 };
 
 static struct xk_sched_policy rr_policy = {

@@ -5,6 +5,7 @@
  * it is ahead or behind, up to 4 ms.
  */
 #include <linux/cpumask.h>
+#include <linux/string.h>
 
 #include "xk_sched.h"
 
@@ -125,6 +126,25 @@ static void schedule_next(struct xk_sched_policy *policy, int core)
 	xk_change_state(next, XK_RUNNING, core, NULL);
 }
 
+/* Only from another version of this policy, whose data are the same. */
+static int take_over(struct xk_sched_policy *policy, const struct xk_sched_policy *old)
+{
+	return strncmp(old->name, "weighted", strlen("weighted")) ? -EINVAL : 0;
+}
+
+static void adopt(struct xk_sched_policy *policy, struct xk_thread *thread, int core,
+		  const struct xk_sched_policy *old)
+{
+	const struct weighted_core *before = per_cpu_ptr(old->core_data, core);
+
+	/* The time of the thread is compared with it. */
+	if ((s64)(before->time - of(policy, core)->time) > 0)
+		of(policy, core)->time = before->time;
+	if (thread->state == XK_MIGRATING)
+		xk_thread_data(thread, struct weighted_thread)->ahead =
+			xk_thread_data(thread, struct weighted_thread)->time - before->time;
+}
+
 static const struct xk_sched_events events = {
 	.init = weighted_init,
 	.new_prepare = prepare,
@@ -136,6 +156,8 @@ static const struct xk_sched_events events = {
 	.block = block,
 	.terminate = terminate,
 	.schedule = schedule_next,
+	.take_over = take_over,
+	.adopt = adopt,
 };
 
 static struct xk_sched_policy weighted_policy = {

@@ -59,7 +59,7 @@ static int choose_one(struct task_struct *task, struct xk_sched_policy *policy)
 	if (task->policy == SCHED_EXT)
 		ret = xk_to_fair(task);
 	if (ret < 0 || !policy)
-		return ret;
+		return min(ret, 0);
 	ret = xk_to_ext(task);
 	if (!ret && is_in(task, policy))
 		return 0;

@@ -10,6 +10,7 @@
 #include <uapi/linux/sched/types.h>
 
 #include "event/report.h"
+#include "event/trace.h"
 #include "model/state.h"
 #include "model/thread.h"
 #include "policy/eject.h"
@@ -170,6 +171,8 @@ static void eject(struct work_struct *work)
 
 	for (i = 0; !is_found && !xk_report_read(i, &report); i++)
 		is_found = !strcmp(report.policy, policy->name);
+	if (is_found)
+		trace_xk_sched_eject(&report);
 	if (is_found)
 		pr_warn("xk_sched: %s is ejected: %s of %s[%d] on core %d, %s -> %s: %s\n",
 			policy->name, report.event, report.comm, report.pid, report.core,

@@ -26,5 +26,7 @@ struct xk_sched_policy *xk_policy_find(const char *name);
 /* A task comes to the class, or leaves it: with its run queue lock. */
 void xk_policy_join(struct xk_sched_policy *policy, struct xk_thread *thread);
 void xk_policy_leave(struct xk_thread *thread);
+/* All CPUs are stopped: the thread is in a queue of its old policy, as before, or in none. */
+void xk_policy_move(struct xk_thread *thread, struct xk_sched_policy *to);
 
 #endif /* _XK_SCHED_LIST_H */

@@ -1,42 +1,11 @@
 //! Policies that make mistakes, beside others that do not.
 
+use xk_harness::sched::faults::Faults;
+use xk_harness::sched::{mistakes, Expected};
 use xk_sched::{Device, Error, Report, Who};
 use xk_testing::guest::{file, run, wait_for};
 
 use crate::support::{insmod_with, load, policy, rmmod, state, Process, FAULTY_KO, SCHED_EXT, SCHED_NORMAL};
-
-/// A mistake, the event that makes it, and the states before and after. `*`: any.
-const MISTAKES: [(&str, &str, &str, &str); 29] = [
-    ("core_999", "unblock_prepare", "*", "*"),
-    ("core_negative", "unblock_prepare", "*", "*"),
-    ("core_forbidden", "unblock_prepare", "*", "*"),
-    ("change_in_prepare", "unblock_prepare", "BLOCKED", "READY"),
-    ("place_as_running", "new_place", "NOT_QUEUED", "RUNNING"),
-    ("place_as_blocked", "new_place", "NOT_QUEUED", "BLOCKED"),
-    ("place_nowhere", "new_place", "NOT_QUEUED", "READY"),
-    ("place_on_other_core", "new_place", "NOT_QUEUED", "READY"),
-    ("queue_of_other_core", "new_place", "NOT_QUEUED", "READY"),
-    ("queue_not_initialised", "new_place", "NOT_QUEUED", "READY"),
-    ("queue_twice", "new_place", "READY", "READY"),
-    ("forget_new_place", "new_place", "NOT_QUEUED", "NOT_QUEUED"),
-    ("forget_unblock_place", "unblock_place", "BLOCKED", "BLOCKED"),
-    ("change_in_end", "unblock_end", "READY", "RUNNING"),
-    ("tick_without_queue", "tick", "RUNNING", "READY_TICK"),
-    ("block_in_tick", "tick", "RUNNING", "BLOCKED"),
-    ("ready_in_tick", "tick", "RUNNING", "READY"),
-    ("forget_yield", "yield", "RUNNING", "RUNNING"),
-    ("yield_as_blocked", "yield", "RUNNING", "BLOCKED"),
-    ("forget_block", "block", "RUNNING", "RUNNING"),
-    ("block_as_ready", "block", "RUNNING", "READY"),
-    ("block_other_thread", "block", "*", "BLOCKED"),
-    ("forget_terminate", "terminate", "*", "*"),
-    ("terminate_as_ready", "terminate", "*", "READY"),
-    ("schedule_as_blocked", "schedule", "READY", "BLOCKED"),
-    ("schedule_two", "schedule", "READY", "RUNNING"),
-    ("steal_from_itself", "newly_idle", "", ""),
-    ("steal_for_other_core", "newly_idle", "", ""),
-    ("change_outside", "no event", "*", "READY"),
-];
 
 /// Threads that wake, wait for each other, use their time up, and end.
 const LOAD: &str = "taskset -pc 0,1 $$ >/dev/null; while :; do for i in 1 2 3; do \
@@ -63,28 +32,19 @@ fn eject(mistake: &str) -> Report {
     report
 }
 
-fn is(pattern: &str, state: &str) -> bool {
-    pattern == "*" || pattern == state
-}
-
+/// One round of each mistake; `cargo xtask sched-faults` does more.
 pub fn each_mistake_ejects_its_policy_alone() {
-    let healthy = ["fifo", "rr"].map(|policy| Process::under(policy, "while :; do sleep 0.01; done"));
-    for (nr, (mistake, event, from, to)) in MISTAKES.into_iter().enumerate() {
-        let before = ["fifo", "rr"].map(|name| policy(name).switches);
-        let report = eject(mistake);
-        // A thread that is created may come to the event before one that wakes.
-        let new = report.event.replace("new_", "unblock_") == event;
-        assert!(report.event == event || new, "{mistake}: {report:?}");
-        let states = report.thread.as_ref().map_or(["", ""], |thread| [&thread.from, &thread.to]);
-        assert!(new || (is(from, states[0]) && is(to, states[1])), "{mistake}: {report:?}");
-        for (name, before) in ["fifo", "rr"].into_iter().zip(before) {
-            wait_for(&format!("{mistake}: {name} goes on"), || policy(name).switches > before);
-            assert!(policy(name).live, "{mistake}: {name}");
+    load("timeout_ms=1500");
+    let faults = Faults::new(file(FAULTY_KO)).unwrap();
+    let mut wrong = Vec::new();
+    for mistake in mistakes().into_iter().filter(|mistake| mistake.result != Expected::Fatal) {
+        let outcome = faults.run(mistake, 1).unwrap();
+        if (outcome.ejected_alone, outcome.healthy_survived) != (1, 1) {
+            wrong.push(outcome);
         }
-        assert_eq!(Device::open().unwrap().status().unwrap().ejected, nr as u64 + 1, "{mistake}");
     }
-    assert_eq!(healthy.each_ref().map(Process::class), [SCHED_EXT; 2]);
-    assert_eq!(state(), "enabled", "sched_ext saw no mistake");
+    faults.stop().unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 pub fn a_policy_that_loses_a_thread_is_ejected_alone() {

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use xk_harness::sched::rounds::Rounds;
 use xk_sched::{Device, Error, Who, FAIR};
-use xk_testing::guest::{run, wait_for};
+use xk_testing::guest::{file, run, wait_for};
 
 use crate::support::{
-    class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, MANY_KO, SCHED_EXT, SCHED_NORMAL,
-    WEIGHTED_KO,
+    class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, FIFO_KO, MANY_KO, RR_KO, SCHED_EXT,
+    SCHED_KO, SCHED_NORMAL, WEIGHTED2_KO, WEIGHTED_KO,
 };
 
 pub fn a_thread_runs_under_its_policy_and_children_inherit_it() {
@@ -55,6 +56,49 @@ pub fn two_policies_share_a_core() {
     assert!(other * 4 > one && one * 4 > other, "{one} and {other} ticks");
 }
 
+/// Threads that use all the time that they get, on one CPU. The kernel says what each had.
+pub fn weights_divide_a_core() {
+    let device = Device::open().unwrap();
+    insmod_with(WEIGHTED_KO, "");
+    for (weights, expected) in [([100, 100, 100], [1.0, 1.0]), ([300, 100, 50], [3.0, 0.5])] {
+        let names = ["fifo", "rr", "weighted"];
+        for (name, weight) in names.into_iter().zip(weights) {
+            device.set_weight(name, weight).unwrap();
+            assert_eq!(policy(name).weight, weight);
+        }
+        // The first has more threads, and gets no more for it.
+        let threads = [names[0], names[0], names[1], names[2]].map(|name| Process::spinning(name, 1));
+        threads.iter().for_each(|thread| thread.progresses(10));
+        let before: Vec<_> = threads.iter().map(Process::ran).collect();
+        threads[2].progresses(100);
+        let ran: Vec<_> = threads.iter().zip(before).map(|(thread, before)| (thread.ran() - before) as f64).collect();
+        let ratios = [(ran[0] + ran[1]) / ran[2], ran[3] / ran[2]];
+        for (ratio, expected) in ratios.into_iter().zip(expected) {
+            assert!((0.8..1.25).contains(&(ratio / expected)), "{weights:?}: {ratios:?} of {ran:?}");
+        }
+        eprintln!("{weights:?}: {ratios:?}");
+    }
+    for (name, weight, said) in
+        [("rr", 0, "1 to 10000"), ("rr", 10_001, "1 to 10000"), ("nobody", 5, "no policy is called")]
+    {
+        let error = device.set_weight(name, weight).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(device.status().unwrap().ejected, 0);
+}
+
+/// Fair threads rank above, but the kernel's deadline server gives the class a share.
+pub fn a_busy_fair_thread_ejects_nobody() {
+    crate::support::load("timeout_ms=3000");
+    let fair = Process::given_to(FAIR, "taskset -pc 0 $$; while :; do :; done").0;
+    let ours = Process::spinning("rr", 0);
+    // Longer than a thread may wait.
+    fair.progresses(600);
+    ours.progresses(5);
+    assert_eq!((ours.class(), policy("rr").live, policy("rr").overdue), (SCHED_EXT, true, 0));
+    assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
 /// Queues that are ordered by the time that threads had.
 pub fn nice_values_count_in_a_tree_and_in_a_list() {
     for list in ["sorted_list=0", "sorted_list=1"] {
@@ -90,6 +134,9 @@ pub fn eight_policies_at_once() {
 pub fn a_live_process_moves_between_policies() {
     let device = Device::open().unwrap();
     let process = Process::spinning("fifo", 2);
+    // A thread that has ended counts until the kernel frees it: the command that this one started first, and those of other
+    // tests.
+    wait_for("there is no other thread", || policy("fifo").threads == 1 && policy("rr").threads == 0);
     for round in 0..50 {
         for name in ["rr", "fifo"] {
             assert_eq!(device.choose(name, Who::Process(process.pid())).unwrap(), 1, "round {round}");
@@ -174,4 +221,19 @@ pub fn requests_that_cannot_be_met_say_why() {
     let error = reader.choose("fifo", Who::Caller).unwrap_err();
     assert!(matches!(&error, Error::Forbidden(text) if text.contains("reading only")), "{error}");
     assert_eq!(in_the_class(), [""; 0]);
+}
+
+/// A short run of `cargo xtask sched-rounds`.
+pub fn no_thread_is_lost_while_threads_move_and_modules_go() {
+    crate::support::unload();
+    let module = |name: &str| {
+        let variables = [SCHED_KO, FIFO_KO, RR_KO, WEIGHTED_KO, WEIGHTED2_KO];
+        let found = variables.into_iter().map(file).find(|path| path.file_stem().is_some_and(|stem| stem == name));
+        found.unwrap()
+    };
+    let outcome = Rounds::new(module, 60).unwrap().run(12).unwrap();
+    eprintln!("{outcome:?}");
+    assert_eq!((outcome.rounds, outcome.moves, outcome.unloads), (12, 12 * 60, 2));
+    assert!(outcome.replacements == 4 && outcome.replaced >= 4 * 20, "{outcome:?}");
+    assert!(outcome.hotplugs >= 3 && outcome.policies_removed >= 2 && outcome.hackbench >= 1, "{outcome:?}");
 }

@@ -12,6 +12,8 @@ pub const SCHED_KO: &str = "XK_TEST_MODULE";
 pub const FIFO_KO: &str = "XK_TEST_FIFO";
 pub const RR_KO: &str = "XK_TEST_RR";
 pub const WEIGHTED_KO: &str = "XK_TEST_WEIGHTED";
+pub const LATENCY_KO: &str = "XK_TEST_LATENCY";
+pub const WEIGHTED2_KO: &str = "XK_TEST_WEIGHTED_2";
 pub const MANY_KO: &str = "XK_TEST_MANY_POLICIES";
 pub const FAULTY_KO: &str = "XK_TEST_FAULTY_POLICY";
 
@@ -25,7 +27,9 @@ pub fn rmmod(module: &str) {
 
 /// Removes everything, whatever the check before left behind.
 pub fn unload() {
-    for module in ["faulty", "many", "weighted", "fifo", "rr"].map(|name| format!("xk_sched_{name}")) {
+    for module in
+        ["faulty", "many", "weighted", "weighted2", "latency", "fifo", "rr"].map(|name| format!("xk_sched_{name}"))
+    {
         rmmod(&module);
     }
     rmmod("xk_sched");
@@ -93,6 +97,12 @@ impl Process {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
         fields.split_whitespace().nth(11).unwrap().parse().unwrap()
+    }
+
+    /// Nanoseconds for which it has run.
+    pub fn ran(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
     }
 
     /// Returns when it has used this many more.

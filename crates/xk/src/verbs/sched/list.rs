@@ -26,7 +26,9 @@ pub fn run(args: &Args) -> Result {
         return Ok(());
     }
     let mut columns = Columns::default();
-    columns.row(["policy", "threads", "ready", "switches", "overdue", "slice", "state"].map(str::to_owned));
+    columns.row(
+        ["policy", "threads", "ready", "switches", "overdue", "slice", "weight", "cpus", "state"].map(str::to_owned),
+    );
     for policy in policies {
         columns.row([
             policy.name,
@@ -35,6 +37,8 @@ pub fn run(args: &Args) -> Result {
             policy.switches.to_string(),
             policy.overdue.to_string(),
             format!("{} us", policy.slice.as_micros()),
+            policy.weight.to_string(),
+            policy.cpus,
             if policy.live { "live" } else { "ejected: see `xk sched status`" }.to_owned(),
         ]);
     }

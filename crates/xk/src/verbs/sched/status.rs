@@ -22,6 +22,9 @@ pub fn run(args: &Args) -> Result {
         print_json(json!({ "status": to_json(&status), "ejected": to_json(&reports) }));
     } else {
         println!("{}", headline(&status));
+        for policy in device.policies()?.iter().filter(|policy| policy.stranded) {
+            println!("{} none of the CPUs {} is online: it has all", policy.name, policy.cpus);
+        }
         for report in &reports {
             println!("{} {}", Paint::stdout().bad("ejected:"), sentence(report));
         }

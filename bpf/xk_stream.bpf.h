@@ -9,14 +9,13 @@
  *		return SK_DROP;			the connection ends
  *	xk_stream_send(stream, reply, length);
  *	xk_stream_done(stream);
- *	xk_stream_release(stream);
  *	return SK_DROP;
  *
- * Softirqs are disabled in between: no other packet is processed on this CPU. A program that
- * releases the connection without xk_stream_done(), for example because its run was ended, breaks
- * the connection: the owner of the socket reads ECONNABORTED.
+ * Softirqs are disabled in between: no other packet is processed on this CPU. A program that has
+ * lost requests calls xk_stream_release() instead, as does a run that is ended. It breaks the
+ * connection: the owner of the socket reads ECONNABORTED.
  *
- * Functions that return int return 0; -EINVAL for more than 65536 bytes; -ENOBUFS if 1024 packets
+ * Functions that return int return 0; -EINVAL for more than 65536 bytes; -ENOBUFS if 8192 packets
  * wait already; -ENOMEM; or -EPIPE. kernel/xk/stream/stream.c
  */
 #ifndef _XK_STREAM_BPF_H
@@ -29,9 +28,11 @@ struct xk_stream {
 
 /* The connection of the packet; NULL if it is none that can be answered. */
 extern struct xk_stream *xk_stream_acquire(struct __sk_buff *packet) __ksym;
+
+/* Releases the connection. The program has lost requests, so it is broken. */
 extern void xk_stream_release(struct xk_stream *stream) __ksym;
 
-/* The program has done, or passed on, all that the packet asks for. */
+/* Releases the connection. The program has done, or passed on, all that the packet asks for. */
 extern void xk_stream_done(struct xk_stream *stream) __ksym;
 
 /* Sends bytes to the peer, after those that were sent before. */

@@ -138,23 +138,6 @@ static __always_inline int mc_arrives(struct xdp_md *ctx, struct mc_work *work)
 	return !bpf_xdp_load_bytes(ctx, sizeof(*head), work->in, length);
 }
 
-/* Does one thing with one key, alone in its shard. */
-static __always_inline void mc_item(struct mc_work *work)
-{
-	struct mc_shard __heap *shard;
-
-	work->shard = mc_shard(work->hash);
-	if (!work->shard) {
-		mc_say(MC_NO_MEMORY);
-		return;
-	}
-	shard = (struct mc_shard __heap *)work->shard;
-	xk_lock(&shard->lock);
-	mc_find(work, work->shard);
-	mc_do();
-	xk_unlock(&shard->lock);
-}
-
 SEC("xdp")
 int memcached(struct xdp_md *ctx)
 {

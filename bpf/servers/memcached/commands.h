@@ -25,6 +25,10 @@
 #define MC_FLUSHES	(1ull << 20)
 #define MC_TELLS	(1ull << 21)	/* its version */
 #define MC_SHOWS	(1ull << 22)	/* what it has done */
+#define MC_ENDS		(1ull << 23)	/* says that all before it is answered */
+#define MC_CLAIMS	(1ull << 24)	/* makes a key memcached's */
+/* These concern memcached, too: user space does them there and here. */
+#define MC_SHARED	(MC_TELLS | MC_FLUSHES | MC_SHOWS | MC_CLAIMS)
 
 /* The item keeps its flags and its time. */
 #define MC_KEEPS	(MC_APPENDS | MC_PREPENDS | MC_COUNTS)
@@ -46,7 +50,9 @@
 #define MC_GONE		1
 
 /* What the program does next. */
-enum mc_steps { MC_STOP, MC_ITEM, MC_AGAIN };
+enum mc_steps { MC_STOP, MC_ITEM, MC_AGAIN, MC_MORE };
+
+#include "foreign.h"
 
 /* The command of a name, up to eight letters of it; 0: none. */
 static __always_inline __u64 mc_spec(__u64 name)
@@ -88,7 +94,7 @@ static __always_inline __u64 mc_spec(__u64 name)
 	case SV_WORD("stats"):
 		return MC_COUNT_OF(1, 1) | MC_SHOWS;
 	}
-	return 0;
+	return mc_stream_spec(name);
 }
 
 /* Makes this word the key. */
@@ -177,6 +183,7 @@ __noinline int mc_next_key(void)
 		return mc_done(work, MC_FORMAT);
 	}
 	work->keys++;
+	mc_note_key(work, (__u32)word);
 	return mc_key((__u32)word, word >> 32);
 }
 
@@ -185,6 +192,7 @@ static __always_inline int mc_begin_keys(struct mc_work *work, __u64 spec)
 {
 	work->keys = 0;
 	work->spec = spec;
+	mc_note_key(work, 0);
 	if (!(spec & MC_TOUCHES))
 		return MC_AGAIN;
 	work->words[0] = mc_read_word();
@@ -260,11 +268,16 @@ __noinline int mc_one_key(__u64 spec, __u64 count)
 {
 	struct mc_work *work = mc_work();
 	__u64 last, key;
+	int step;
 
+	if (work && mc_is_shared(work, spec))
+		return MC_AGAIN;
 	if (!work || count < MC_LEAST(spec) || count > MC_MOST_OF(spec))
 		return MC_STOP;
 	if (spec & MC_TELLS)
 		return mc_done(work, MC_VERSION);
+	if (spec & MC_ENDS)
+		return mc_done(work, MC_NOTHING);
 	if (spec & MC_SHOWS) {
 		mc_stats();
 		return mc_done(work, MC_END);
@@ -290,6 +303,9 @@ __noinline int mc_one_key(__u64 spec, __u64 count)
 		work->exptime = mc_exptime(work, work->numbers[1]);
 		if (work->numbers[2] > 0x7fffffff - 2)
 			return mc_done(work, MC_FORMAT);
+		step = mc_value_waits(work);
+		if (step)
+			return step;
 		if (!mc_has_value(work))
 			return mc_done(work, MC_BAD_DATA);
 	} else if (spec & MC_TOUCHES) {
@@ -328,7 +344,7 @@ __noinline int mc_next(void)
 	spec = mc_spec(sv_first(mc_eight(work, at), length));
 	if (!spec || (length > 8 && !(spec & MC_FLUSHES)) ||
 	    (spec & MC_FLUSHES && (length != 9 || work->in[(at + 8) & MC_MASK] != 'l')))
-		return mc_done(work, MC_ERROR);
+		return mc_is_foreign(work) ? MC_AGAIN : mc_done(work, MC_ERROR);
 	if (spec & MC_GETS)
 		return mc_begin_keys(work, spec);
 	step = mc_one_key(spec, mc_read_words());

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What commands do to items. Who calls mc_do() has the lock of the key's shard, and has searched
- * for the item. No run is ended in here.
+ * for the item. No run is ended in it, nor in what it calls.
  */
 #ifndef _XK_MEMCACHED_ITEMS_H
 #define _XK_MEMCACHED_ITEMS_H
 
-#include "commands.h"
+#include "owners.h"
 
 /* The longest numbers of an item, and what else is in its reply. */
 #define MC_REPLY	64
@@ -30,10 +30,7 @@ __noinline int mc_say_item(__u64 which)
 		mc_say_bytes(work, ' ', 1);
 		mc_say_number(item->cas);
 	}
-	mc_say_bytes(work, SV_WORD("\r\n"), 2);
-	mc_say_heap((__u64)mc_value(item), item->length);
-	mc_say_bytes(work, SV_WORD("\r\n"), 2);
-	return 0;
+	return mc_say_value(which);
 }
 
 /*
@@ -63,7 +60,8 @@ __noinline int mc_replace(void)
 		old = (__u64)mc_value(item);
 	}
 	if (length + more > MC_VALUE) {
-		mc_say(MC_TOO_LARGE);
+		if (!mc_is_foreign(work))
+			mc_say(MC_TOO_LARGE);
 		return 0;
 	}
 	made = mc_new(work, length + more);
@@ -90,8 +88,10 @@ __noinline int mc_replace(void)
 /* set, add, replace, append, prepend, cas */
 static __always_inline int mc_put(struct mc_work *work)
 {
+	int is_stored = mc_replace();
+
 	((struct mc_shard __heap *)work->shard)->sets++;
-	return mc_replace() ? mc_say(MC_STORED) : 0;
+	return is_stored ? mc_say(MC_STORED) : 0;
 }
 
 /* Writes the digits of a number, and spaces behind them, into a value. */
@@ -219,6 +219,8 @@ __noinline int mc_do(void)
 		mc_unlink(work->shard, work->item);
 		work->item = 0;
 	}
+	if (mc_is_elsewhere(work))
+		return 0;
 	if (spec & MC_GETS) {
 		shard->gets++;
 		if (!work->item)
@@ -234,6 +236,23 @@ __noinline int mc_do(void)
 	if (spec & MC_CREATES)
 		return mc_put(work);
 	return mc_say(spec & MC_STORES && !(spec & MC_COMPARES) ? MC_NOT_STORED : MC_NOT_FOUND);
+}
+
+/* Does one thing with one key, alone in its shard. */
+static __always_inline void mc_item(struct mc_work *work)
+{
+	struct mc_shard __heap *shard;
+
+	work->shard = mc_shard(work->hash);
+	if (!work->shard) {
+		mc_say(MC_NO_MEMORY);
+		return;
+	}
+	shard = (struct mc_shard __heap *)work->shard;
+	xk_lock(&shard->lock);
+	mc_find(work, work->shard);
+	mc_do();
+	xk_unlock(&shard->lock);
 }
 
 #endif

@@ -13,7 +13,11 @@
 #define MC_SHARDS	64
 #define MC_BUCKETS	1024	/* of a shard */
 #define MC_EVICTED	16	/* at most so many items go for a new one */
-#define MC_VALUE	MC_MOST	/* the longest value: what no datagram carries cannot be read */
+/*
+ * Numbers of items over TCP are above those that memcached gives, so that one which a client has
+ * of an item here is none of an item there.
+ */
+#define MC_FIRST_CAS	(MC_IS_STREAM ? 1ull << 62 : 0)
 
 struct mc_item {
 	struct mc_item __heap *next;		/* of its bucket */
@@ -26,7 +30,8 @@ struct mc_item {
 	__u64 time;		/* when it was stored */
 	__u32 flags;
 	__u32 key_length;
-	__u64 length;		/* of the value */
+	__u32 length;		/* of the value */
+	__u32 foreign;		/* the key is memcached's; there is no value here */
 	__u64 data[];		/* the key, filled up with zeros to whole words, and the value */
 };
 
@@ -196,7 +201,7 @@ __noinline int mc_unlink(__u64 of, __u64 which)
 	if (item->next)
 		item->next->place = item->place;
 	mc_leave_list(shard, item);
-	shard->items--;
+	shard->items -= !item->foreign;
 	mc_free(which);
 	return 0;
 }
@@ -204,7 +209,7 @@ __noinline int mc_unlink(__u64 of, __u64 which)
 /* The next number of a change. */
 static __always_inline __u64 mc_next_cas(void)
 {
-	return __sync_fetch_and_add(&mc_store->cas, 1) + 1;
+	return MC_FIRST_CAS + __sync_fetch_and_add(&mc_store->cas, 1) + 1;
 }
 
 /* Puts a new item into the shard. */
@@ -222,7 +227,7 @@ __noinline int mc_link(__u64 of, __u64 which)
 		item->next->place = &item->next;
 	*place = item;
 	mc_enter_list(shard, item);
-	shard->items++;
+	shard->items += !item->foreign;
 	return 0;
 }
 
@@ -263,6 +268,7 @@ static __always_inline __u64 mc_new(struct mc_work *work, __u64 length)
 	item->hash = work->hash;
 	item->key_length = work->key_length;
 	item->length = length;
+	item->foreign = 0;
 	item->time = work->now;
 	sv_turns (at, MC_KEY_WORDS) {
 		if (at >= words)
@@ -320,7 +326,7 @@ __noinline int mc_say_heap(__u64 from, __u64 length)
 	sv_turns (at, MC_MOST / 8) {
 		if (8 * at >= length)
 			break;
-		sv_store(&work->reply[(out + 8 * at) & MC_MASK], words[at]);
+		sv_store(&work->reply[(out + 8 * at) & MC_OUT_MASK], words[at]);
 	}
 	work->out = out + length;
 	return 0;

@@ -8,16 +8,41 @@
 
 #include "../text.h"
 
+/*
+ * Buffers are as long as the index into them goes, and what is written or read at its end. Numbers
+ * that are written, or read from a value, are behind the request.
+ */
+#define MC_SLACK	64
+#ifdef MC_STREAM
+/* A TCP connection: memcached's own server answers what is not answered here. */
+#define MC_IS_STREAM	1
+#define MC_FRAME	0
+/* So much is worked on at once. A request is whole in it, with a piece of the packet behind it. */
+#define MC_MOST		8064
+#define MC_MASK		8191
+/* Beside digits and a value, which are as long as the buffer's end. */
+#define MC_DIGITS	8160
+#define MC_COUNTED	8080
+#define MC_OUT_MASK	16383
+#define MC_OUT_MOST	16384
+/* Longer values are memcached's. */
+#define MC_VALUE	7168
+/* Replies leave when there are so many bytes. One step adds at most an item. */
+#define MC_FLUSH	7000
+#else
+#define MC_IS_STREAM	0
 /* A datagram has a header of its own before the text. */
 #define MC_FRAME	8
 /* What a datagram of an Ethernet network carries, without the headers of IP and UDP. */
 #define MC_MOST		1472
-/* Buffers are as long as the index into them goes, and what is written or read at its end. */
 #define MC_MASK		2047
-#define MC_SLACK	64
-/* Numbers that are written, or read from a value, are behind the request. */
 #define MC_DIGITS	2016
 #define MC_COUNTED	1600
+#define MC_OUT_MASK	MC_MASK
+#define MC_OUT_MOST	MC_MOST
+/* What no datagram carries cannot be read. */
+#define MC_VALUE	MC_MOST
+#endif
 
 /* The length of a key that the protocol permits. */
 #define MC_KEY		250
@@ -51,10 +76,22 @@ struct mc_work {
 	__u64 shard;		/* of the key */
 	__u64 item;		/* with the key */
 	__u64 made;		/* a new one */
+#ifdef MC_STREAM
+	__u64 packet;		/* its length */
+	__u64 copied;		/* of it */
+	__u64 begin;		/* where the command begins */
+	__u64 first;		/* where its first key does, of several */
+	__u64 rest;		/* behind all that has arrived, while the head of a command is passed on */
+	__u64 word_at;		/* where the key that was read last begins */
+	__u64 broken;		/* the connection ends after the reply */
+	__u64 passes;		/* what is left of the packet is passed on */
+	__u64 foreign;		/* the command is not answered here */
+	__u64 connection;	/* struct sv_connection */
+#endif
 	__u64 words[MC_WORDS];
 	__u64 key[MC_KEY_WORDS + 1];	/* filled up with zeros */
 	__u8 in[MC_MASK + 1 + MC_SLACK];
-	__u8 reply[MC_MASK + 1 + MC_SLACK];
+	__u8 reply[MC_OUT_MASK + 1 + MC_SLACK];
 };
 
 /* A request runs from its packet to its reply without another one on the same CPU. */
@@ -71,6 +108,30 @@ static __always_inline struct mc_work *mc_work(void)
 
 	return bpf_map_lookup_elem(&mc_works, &zero);
 }
+
+/* All that is answered. */
+enum mc_text {
+	MC_ERROR, MC_FORMAT, MC_USAGE, MC_BAD_TIME, MC_BAD_DELTA, MC_NO_NUMBER, MC_BAD_DATA, MC_PACKETS,
+	MC_NO_ROOM, MC_NO_MEMORY, MC_TOO_LARGE, MC_STORED, MC_NOT_STORED, MC_EXISTS, MC_NOT_FOUND,
+	MC_DELETED, MC_TOUCHED, MC_OK, MC_END, MC_VERSION,
+	MC_STAT_ITEMS, MC_STAT_GETS, MC_STAT_SETS, MC_STAT_HITS, MC_STAT_MISSES, MC_STAT_EVICTED,
+	MC_NOT_MINE, MC_NONE, MC_NOTHING
+};
+
+#ifdef MC_STREAM
+
+int mc_say(__u32 which);
+
+#define SV_WORK		struct mc_work
+#define SV_GET_WORK()	mc_work()
+#define SV_MASK		MC_MASK
+#define SV_MOST		MC_MOST
+#define SV_OUT_MASK	MC_OUT_MASK
+#define SV_NO_MEMORY()	mc_say(MC_NO_MEMORY)
+
+#include "../stream.h"
+
+#endif
 
 #define MC_ONES		0x0101010101010101ull
 #define MC_TOPS		0x8080808080808080ull
@@ -204,7 +265,8 @@ __noinline int mc_number(__u64 at, __u64 length)
 		at++;
 	}
 	work->number = number;
-	if (at == first || (at < end && !mc_is_space(work->in[at & MC_MASK])))
+	/* A value may contain a zero, which ends it for strtoull(). */
+	if (at == first || (at < end && work->in[at & MC_MASK] && !mc_is_space(work->in[at & MC_MASK])))
 		return 0;
 	return found;
 }
@@ -226,14 +288,6 @@ __noinline __u64 mc_digits(__u64 number)
 	}
 	return (MC_DIGITS + 24 - at) << 32 | at;
 }
-
-/* All that is answered. */
-enum mc_text {
-	MC_ERROR, MC_FORMAT, MC_USAGE, MC_BAD_TIME, MC_BAD_DELTA, MC_NO_NUMBER, MC_BAD_DATA, MC_PACKETS,
-	MC_NO_ROOM, MC_NO_MEMORY, MC_TOO_LARGE, MC_STORED, MC_NOT_STORED, MC_EXISTS, MC_NOT_FOUND,
-	MC_DELETED, MC_TOUCHED, MC_OK, MC_END, MC_VERSION,
-	MC_STAT_ITEMS, MC_STAT_GETS, MC_STAT_SETS, MC_STAT_HITS, MC_STAT_MISSES, MC_STAT_EVICTED
-};
 
 #define MC_TEXT_WORDS	9
 
@@ -274,12 +328,16 @@ const volatile struct mc_said mc_texts[32] = {
 	[MC_STAT_HITS] = MC_SAID("STAT get_hits "),
 	[MC_STAT_MISSES] = MC_SAID("STAT get_misses "),
 	[MC_STAT_EVICTED] = MC_SAID("STAT evictions "),
+	/* To user space: */
+	[MC_NOT_MINE] = MC_SAID("XKPASS\r\n"),
+	[MC_NONE] = MC_SAID("XKNONE\r\n"),
+	[MC_NOTHING] = MC_SAID("MN\r\n"),
 };
 
 /* Whether there is room for so many more bytes. */
 static __always_inline int mc_fits_reply(struct mc_work *work, __u64 bytes)
 {
-	if (work->out + bytes <= MC_MOST)
+	if (work->out + bytes <= MC_OUT_MOST)
 		return 1;
 	work->full = 1;
 	return 0;
@@ -301,7 +359,7 @@ __noinline int mc_say(__u32 which)
 	sv_turns (turn, MC_TEXT_WORDS) {
 		if (8 * turn >= length)
 			break;
-		sv_store(&work->reply[(at + 8 * turn) & MC_MASK], mc_texts[which].words[turn]);
+		sv_store(&work->reply[(at + 8 * turn) & MC_OUT_MASK], mc_texts[which].words[turn]);
 	}
 	work->out = at + length;
 	return 0;
@@ -310,7 +368,7 @@ __noinline int mc_say(__u32 which)
 /* Adds a few bytes. */
 static __always_inline void mc_say_bytes(struct mc_work *work, __u64 bytes, __u64 length)
 {
-	sv_store(&work->reply[work->out & MC_MASK], bytes);
+	sv_store(&work->reply[work->out & MC_OUT_MASK], bytes);
 	work->out += length;
 }
 
@@ -323,9 +381,9 @@ __noinline int mc_say_number(__u64 number)
 	if (!work)
 		return 0;
 	at = work->out;
-	sv_store(&work->reply[at & MC_MASK], mc_eight(work, from));
-	sv_store(&work->reply[(at + 8) & MC_MASK], mc_eight(work, from + 8));
-	sv_store(&work->reply[(at + 16) & MC_MASK], mc_eight(work, from + 16));
+	sv_store(&work->reply[at & MC_OUT_MASK], mc_eight(work, from));
+	sv_store(&work->reply[(at + 8) & MC_OUT_MASK], mc_eight(work, from + 8));
+	sv_store(&work->reply[(at + 16) & MC_OUT_MASK], mc_eight(work, from + 16));
 	work->out = at + (digits >> 32);
 	return 0;
 }

@@ -4,6 +4,7 @@
 #define _XK_REDIS_DO_H
 
 #include "hashes.h"
+#include "keyspace.h"
 #include "owners.h"
 
 /* The phase of a command whose key was not found yet. */
@@ -40,12 +41,9 @@ __noinline int rd_prepare(void)
 	case RC_ZCOUNT:
 		return rd_prepare_range();
 	case RC_XKFLUSH:
-		if (!rd_arg_integer(work, 2)) {
-			rd_say(RD_NO_INTEGER);
-			return 0;
-		}
-		work->low = work->number;
-		return 1;
+	case RC_XKKEYS:
+	case RC_XKSIZE:
+		return rd_prepare_shard();
 	case RC_HSET:
 		if (work->args & 1) {
 			rd_say_named(RD_ARITY);
@@ -82,18 +80,18 @@ static __always_inline int rd_step(struct rd_work *work)
 	case RC_GET:
 	case RC_MGET:
 	case RC_STRLEN:
-		rd_get();
-		return RD_DONE;
+		rd_get(work);
+		return SV_DONE;
 	case RC_SET:
 	case RC_SETNX:
 		rd_set();
-		return RD_DONE;
+		return SV_DONE;
 	case RC_INCR:
 	case RC_DECR:
 	case RC_INCRBY:
 	case RC_DECRBY:
 		rd_count();
-		return RD_DONE;
+		return SV_DONE;
 	case RC_ZADD:
 	case RC_ZINCRBY:
 		return rd_zadd();
@@ -128,41 +126,41 @@ static __always_inline int rd_step(struct rd_work *work)
 		return rd_hall();
 	case RC_XKCLAIM:
 		rd_claim();
-		return RD_DONE;
+		return SV_DONE;
 	case RC_XKGIVE:
 		rd_move();
-		return RD_DONE;
+		return SV_DONE;
 	case RC_XKFLUSH:
-		rd_flush();
-		return RD_DONE;
+		return rd_flush();
+	case RC_XKKEYS:
+		return rd_list_keys();
+	case RC_XKSIZE:
+		rd_size();
+		return SV_DONE;
 	}
 	rd_any_key();
-	return RD_DONE;
+	return SV_DONE;
 }
 
 /* The key was found, or is not there: one whose time is over is not. */
-__noinline int rd_open(void)
+static __always_inline int rd_open(struct rd_work *work)
 {
-	struct rd_work *work = rd_work();
 	struct rd_item __heap *item;
 
-	XK_USE_HEAP();
-	if (!work)
-		return RD_DONE;
 	item = (struct rd_item __heap *)work->item;
 	/* What moves stays until it has moved. */
-	if (item && item->expires && item->expires <= work->now && !item->moves) {
+	if (item && item->expires && item->expires <= rd_now(work) && !item->moves) {
 		rd_drop((__u64)item);
 		item = (struct rd_item __heap *)0;
 	}
 	work->key_item = (__u64)item;
 	work->phase = 0;
 	if (item && work->command < RC_XKCLAIM &&
-	    (item->type == RD_IS_FOREIGN || (item->moves && rd_connection(work)->asks != RD_MOVES))) {
-		if (work->args == 2 || !rd_commands[rd_slot() & 255].keys) {
+	    (item->type == RD_IS_FOREIGN || (item->moves && sv_connection(work)->asks != SV_MOVES))) {
+		if (work->args == 2 || !rd_commands[work->slot & 255].keys) {
 			work->key_item = 0;
 			work->foreign = 1;
-			return RD_DONE;
+			return SV_DONE;
 		}
 		/* With another key beside it, it has become foreign only now. What moves is still here. */
 		if (item->type == RD_IS_FOREIGN)
@@ -170,88 +168,10 @@ __noinline int rd_open(void)
 	}
 	if (item && item->type == RD_IS_ZSET && rd_set_of((__u64)item)->change)
 		return RD_SETTLE;
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
-/* The program has the lock of the key's shard, and finds the key first. */
-__noinline int rd_begin(void)
-{
-	struct rd_work *work = rd_work();
-
-	XK_USE_HEAP();
-	if (!work)
-		return RD_DONE;
-	if (((struct rd_shard __heap *)work->shard)->dropped)
-		rd_sweep();
-	((struct rd_shard __heap *)work->shard)->commands++;
-	work->key_item = 0;
-	work->phase = RD_UNKNOWN;
-	work->failed = 0;
-	work->settling = 0;
-	return RD_FIND;
-}
-
-/* Goes on with the command, whose key is locked. */
-static __always_inline int rd_go_on(struct rd_work *work)
-{
-	int act;
-
-	if (work->locked == 1) {
-		work->locked = 2;
-		return rd_begin();
-	}
-	if (work->phase == RD_UNKNOWN)
-		act = rd_open();
-	else if (work->settling)
-		act = rd_settle();
-	else
-		act = RD_AGAIN;
-	/* What was just settled is followed by the command. */
-	if (act == RD_AGAIN)
-		act = rd_step(work);
-	if (act == RD_SETTLE)
-		act = rd_settle();
-	if (act != RD_DONE)
-		return act;
-	work->locked = 0;
-	return RD_UNLOCK;
-}
-
-/* The next key of the command. */
-__noinline int rd_next_key(void)
-{
-	struct rd_work *work = rd_work();
-	__u64 arg;
-
-	if (!work)
-		return RD_DONE;
-	arg = rd_arg(work, work->key_index);
-	work->key_index++;
-	if (!rd_key(RD_AT(arg), RD_LENGTH(arg))) {
-		work->foreign = 1;
-		return RD_AGAIN;
-	}
-	work->owner = 0;
-	/* Its word is the number of a shard, which may not be there. */
-	if (work->command == RC_XKFLUSH) {
-		work->hash = rd_arg_integer(work, 1) ? work->number << 58 : 0;
-		if (!rd_store || !rd_store->shards[work->hash >> 58]) {
-			rd_say_number(':', RD_BUCKETS);
-			work->last = 0;
-			return RD_AGAIN;
-		}
-	}
-	work->shard = rd_shard(work->hash);
-	if (!work->shard) {
-		rd_say(RD_MEMORY);
-		work->last = 0;
-		return RD_AGAIN;
-	}
-	work->locked = 1;
-	return RD_LOCK;
-}
-
-/* A command of several keys has come to its end. */
+/* The last key of a command is done with. */
 static __always_inline void rd_end_keys(struct rd_work *work)
 {
 	__u64 command = work->command;
@@ -259,6 +179,74 @@ static __always_inline void rd_end_keys(struct rd_work *work)
 	work->last = 0;
 	if (command == RC_DEL || command == RC_UNLINK || command == RC_EXISTS)
 		rd_say_number(':', work->count);
+}
+
+/* Goes on with the command, whose key is locked. */
+static __always_inline int rd_go_on(struct rd_work *work)
+{
+	int act;
+
+	if (work->phase == RD_UNKNOWN)
+		act = rd_open(work);
+	else if (work->settling)
+		act = rd_settle();
+	else
+		act = SV_AGAIN;
+	/* What was just settled is followed by the command. */
+	if (act == SV_AGAIN)
+		act = rd_step(work);
+	if (act == RD_SETTLE)
+		act = rd_settle();
+	if (act != SV_DONE)
+		return act;
+	work->locked = 0;
+	if (!work->foreign && work->key_index > work->last)
+		rd_end_keys(work);
+	return RD_UNLOCK;
+}
+
+/* Whether there is nothing more to do for the packet. */
+static __always_inline int rd_is_done(struct rd_work *work)
+{
+	return !work->last && work->at == work->end && work->copied == work->packet;
+}
+
+/* The next key of the command. */
+static __always_inline int rd_next_key(struct rd_work *work)
+{
+	__u64 arg;
+
+	arg = rd_arg(work, work->key_index);
+	work->key_index++;
+	if (!rd_key(RD_AT(arg), RD_LENGTH(arg))) {
+		work->foreign = 1;
+		return SV_AGAIN;
+	}
+	work->owner = 0;
+	/* Its word is the number of a shard, which may not be there. */
+	if (work->command >= RC_XKFLUSH) {
+		work->hash = rd_arg_integer(work, 1) ? work->number << 58 : 0;
+		if (!rd_store || !rd_store->shards[work->hash >> 58]) {
+			rd_say_number(':', work->command == RC_XKSIZE ? 0 : RD_BUCKETS);
+			work->last = 0;
+			return SV_AGAIN;
+		}
+	}
+	if (rd_store)
+		work->shard = (__u64)rd_store->shards[work->hash >> 58];
+	if (!rd_store || !work->shard)
+		work->shard = rd_shard(work->hash);
+	if (!work->shard) {
+		rd_say(RD_MEMORY);
+		work->last = 0;
+		return SV_AGAIN;
+	}
+	work->locked = 1;
+	work->key_item = 0;
+	work->phase = RD_UNKNOWN;
+	work->failed = 0;
+	work->settling = 0;
+	return RD_LOCK;
 }
 
 /* Answers what needs no key. Whether the command does. */
@@ -278,113 +266,83 @@ static __always_inline int rd_is_ping(struct rd_work *work)
 	return 1;
 }
 
-/* There is no whole request: the next piece of the packet, or the end. */
-static __always_inline int rd_load_more(struct rd_work *work)
-{
-	if (work->copied == work->packet)
-		return RD_DONE;
-	if (work->end <= RD_MOST - RD_PIECE)
-		return RD_LOAD;
-	rd_shift();
-	work->begin = 0;
-	return work->foreign ? RD_AGAIN : RD_LOAD;
-}
-
 /* The request is not answered here, nor what follows it in the packet. */
 static __always_inline int rd_not_mine(struct rd_work *work)
 {
 	work->last = 0;
 	/* The head of a reply to MGET is taken back. */
 	work->out = work->mark;
-	if (rd_connection(work)->asks) {
+	if (sv_connection(work)->asks) {
 		rd_say(RD_NOT_MINE);
-		return RD_AGAIN;
+		return SV_AGAIN;
 	}
 	work->at = work->begin;
 	work->passes = 1;
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
-/* What is left of the packet is passed on, behind the replies. */
-static __always_inline int rd_pass_on(struct rd_work *work)
-{
-	if (work->out)
-		return RD_SEND;
-	if (work->at < work->end)
-		return RD_PASS;
-	return work->copied < work->packet ? RD_LOAD : RD_DONE;
-}
-
-/* Bytes were passed on. */
-__noinline int rd_passed(void)
-{
-	struct rd_work *work = rd_work();
-
-	XK_USE_HEAP();
-	if (!work)
-		return 0;
-	rd_connection(work)->passed += work->end - work->at;
-	work->at = 0;
-	work->end = 0;
-	return 0;
-}
-
-/* The next request, or the next key of this one. */
-static __always_inline int rd_next(struct rd_work *work)
+/* Begins with the next request. RD_LOCK: its first key is next. */
+static __always_inline int rd_next_request(struct rd_work *work)
 {
 	__u64 parsed;
 	__u32 slot;
+	int act;
 
-	if (work->foreign) {
-		work->foreign = 0;
-		return rd_not_mine(work);
-	}
-	if (work->last) {
-		if (work->key_index <= work->last)
-			return rd_next_key();
-		rd_end_keys(work);
-	}
-	if (work->at == work->end && work->copied == work->packet)
-		return RD_DONE;
+	if (rd_is_done(work))
+		return SV_DONE;
 	work->begin = work->at;
 	work->mark = work->out;
 	parsed = rd_parse(work->at);
-	if (parsed == RD_MORE)
-		return rd_load_more(work);
+	if (parsed == RD_MORE) {
+		act = sv_load_more(work);
+		work->begin = work->at;
+		return act;
+	}
 	if (parsed == RD_OTHER)
 		return rd_not_mine(work);
-	if (parsed != RD_WHOLE) {
-		work->broken = 1;
-		return RD_DONE;
-	}
 	work->at = work->next;
 	if (!work->args)
-		return RD_AGAIN;
-	slot = rd_slot();
+		return SV_AGAIN;
+	slot = rd_slot(work);
 	if (slot > 255)
 		return rd_not_mine(work);
 	slot &= 255;
+	work->slot = slot;
 	work->command = rd_commands[slot].number;
-	if (work->command >= RC_XKCLAIM && !rd_connection(work)->asks)
+	if (work->command >= RC_XKCLAIM && !sv_connection(work)->asks)
 		return rd_not_mine(work);
 	/* Some of several keys may be foreign. */
 	if (rd_commands[slot].keys && work->args > 2 && rd_store && rd_store->foreign)
 		return rd_not_mine(work);
 	if (work->args < rd_commands[slot].least || work->args > rd_commands[slot].most) {
 		rd_say_named(RD_ARITY);
-		return RD_AGAIN;
+		return SV_AGAIN;
 	}
 	work->count = 0;
 	work->options = 0;
 	work->expires = 0;
 	work->offset = 0;
-	if (rd_is_ping(work) || !rd_prepare())
-		return RD_AGAIN;
+	if (rd_is_ping(work) || (work->command > RD_PLAIN && !rd_prepare()))
+		return SV_AGAIN;
 	work->key_index = 1;
 	work->last = rd_commands[slot].keys ? work->args - 1 : 1;
 	if (work->command == RC_MGET)
 		rd_say_number('*', work->last);
-	return rd_next_key();
+	return RD_LOCK;
+}
+
+/* The next request, or the next key of this one. */
+static __always_inline int rd_next(struct rd_work *work)
+{
+	int act = RD_LOCK;
+
+	if (work->foreign) {
+		work->foreign = 0;
+		return rd_not_mine(work);
+	}
+	if (!work->last)
+		act = rd_next_request(work);
+	return act == RD_LOCK ? rd_next_key(work) : act;
 }
 
 /* Goes on until the program must do something. */
@@ -394,12 +352,12 @@ __noinline int rd_turn(void)
 
 	XK_USE_HEAP();
 	if (!work || work->broken)
-		return RD_DONE;
+		return SV_DONE;
 	if (work->passes)
-		return rd_pass_on(work);
+		return sv_pass_on(work);
 	/* Until its key is found, a command may turn out not to be answered here. */
-	if (work->out > RD_FLUSH && !(work->locked && (work->locked == 1 || work->phase == RD_UNKNOWN)))
-		return RD_SEND;
+	if (work->out > RD_FLUSH && !(work->locked && work->phase == RD_UNKNOWN))
+		return SV_SEND;
 	return work->locked ? rd_go_on(work) : rd_next(work);
 }
 

@@ -42,11 +42,11 @@ __noinline int rd_hset(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	switch (work->phase) {
 	case 0:
 		if (!rd_own(work, RD_IS_HASH, 1))
-			return RD_DONE;
+			return SV_DONE;
 		work->index = 2;
 		break;
 	case 1:
@@ -56,13 +56,13 @@ __noinline int rd_hset(void)
 		arg = rd_arg(work, work->index - 1);
 		if (!rd_put_field(RD_AT(arg), RD_LENGTH(arg))) {
 			rd_say(RD_MEMORY);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		break;
 	}
 	if (work->index >= work->args) {
 		rd_say_number(':', work->count);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	work->phase = 1;
 	work->index += 2;
@@ -76,21 +76,21 @@ __noinline int rd_hincrby(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	if (!work->phase) {
 		if (!rd_own(work, RD_IS_HASH, 1))
-			return RD_DONE;
+			return SV_DONE;
 		work->phase = 1;
 		return rd_seek(2);
 	}
 	work->number = 0;
 	if (work->item && !rd_heap_integer(work->item)) {
 		rd_say(RD_NO_HASH_INTEGER);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	if (!rd_add(work, work->score)) {
 		rd_empty();
-		return RD_DONE;
+		return SV_DONE;
 	}
 	work->score = work->number;
 	length = rd_write_digits(work->number);
@@ -98,7 +98,7 @@ __noinline int rd_hincrby(void)
 		rd_say_number(':', work->score);
 	else
 		rd_say(RD_MEMORY);
-	return RD_DONE;
+	return SV_DONE;
 }
 
 __noinline int rd_hdel(void)
@@ -107,14 +107,14 @@ __noinline int rd_hdel(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	switch (work->phase) {
 	case 0:
 		if (!rd_own(work, RD_IS_HASH, 0))
-			return RD_DONE;
+			return SV_DONE;
 		if (!work->key_item) {
 			rd_say(RD_ZERO);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		work->index = 2;
 		break;
@@ -129,7 +129,7 @@ __noinline int rd_hdel(void)
 	if (work->index >= work->args) {
 		rd_empty();
 		rd_say_number(':', work->count);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	work->phase = 1;
 	work->index++;
@@ -144,11 +144,11 @@ __noinline int rd_hget(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	command = work->command;
 	if (!work->phase) {
 		if (!rd_own(work, RD_IS_HASH, 0))
-			return RD_DONE;
+			return SV_DONE;
 		work->index = 2;
 		if (command == RC_HMGET)
 			rd_say_number('*', work->args - 2);
@@ -165,9 +165,9 @@ __noinline int rd_hget(void)
 		work->index++;
 	}
 	if (work->index >= work->args)
-		return RD_DONE;
+		return SV_DONE;
 	work->item = 0;
-	return work->key_item ? rd_seek(work->index) : RD_AGAIN;
+	return work->key_item ? rd_seek(work->index) : SV_AGAIN;
 }
 
 /* HLEN, HGETALL, HKEYS and HVALS. */
@@ -179,19 +179,19 @@ __noinline int rd_hall(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	command = work->command;
 	if (!work->phase) {
 		if (!rd_own(work, RD_IS_HASH, 0))
-			return RD_DONE;
+			return SV_DONE;
 		if (!work->key_item) {
 			rd_say(command == RC_HLEN ? RD_ZERO : RD_EMPTY);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		count = rd_set_of(work->key_item)->count;
 		if (command == RC_HLEN) {
 			rd_say_number(':', count);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		rd_say_number('*', command == RC_HGETALL ? 2 * count : count);
 		work->link = (__u64)rd_set_of(work->key_item)->oldest;
@@ -199,13 +199,13 @@ __noinline int rd_hall(void)
 	}
 	item = (struct rd_item __heap *)work->link;
 	if (!item)
-		return RD_DONE;
+		return SV_DONE;
 	if (command != RC_HVALS)
 		rd_say_string((__u64)item->data, item->key_length);
 	if (command != RC_HKEYS)
 		rd_say_item((__u64)item);
 	work->link = (__u64)item->newer;
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose keys are, for xk-redis: XKCLAIM, XKGIVE and XKFLUSH. The key of the command was found, and the
+ * Whose keys are, for xk-redis: XKCLAIM and XKGIVE. The key of the command was found, and the
  * lock of its shard is held. A key of redis-server has an item here that says so, and no value.
  */
 #ifndef _XK_REDIS_OWNERS_H
 #define _XK_REDIS_OWNERS_H
 
-#include "packet.h"
+#include "store.h"
 
 /* Makes the key redis-server's, in the place of the item that it has. Whether there was memory. */
 __noinline int rd_give(void)
@@ -66,7 +66,7 @@ __noinline int rd_move(void)
 	type = rd_type(work->key_item);
 	if (type == RD_IS_FOREIGN)
 		return rd_say_number(':', 2);
-	if (!type || rd_connection(work)->asks != RD_MOVES)
+	if (!type || sv_connection(work)->asks != SV_MOVES)
 		return rd_say(RD_ZERO);
 	item = (struct rd_item __heap *)work->key_item;
 	arg = rd_arg(work, 2);
@@ -82,45 +82,6 @@ __noinline int rd_move(void)
 	else if (!rd_give())
 		return rd_say(RD_MEMORY);
 	return rd_say(RD_ONE);
-}
-
-/* So many items are looked at by one XKFLUSH. */
-#define RD_FLUSHED	1024
-
-/* Drops the keys of some buckets of a shard, from `low` on. Members go with their keys. */
-__noinline int rd_flush(void)
-{
-	struct rd_item __heap *item = (struct rd_item __heap *)0;
-	struct rd_work *work = rd_work();
-	struct rd_shard __heap *shard;
-	int is_begun = 0;
-	__u64 turn, key;
-
-	XK_USE_HEAP();
-	if (!work)
-		return 0;
-	shard = (struct rd_shard __heap *)work->shard;
-	work->key_item = 0;
-	sv_turns (turn, RD_FLUSHED) {
-		if (work->low >= RD_BUCKETS)
-			break;
-		if (!is_begun)
-			item = shard->buckets[work->low & (RD_BUCKETS - 1)];
-		is_begun = !!item;
-		if (!item) {
-			work->low++;
-			continue;
-		}
-		key = item->owner ? 0 : (__u64)item;
-		item = item->next;
-		if (!item) {
-			is_begun = 0;
-			work->low++;
-		}
-		if (key)
-			rd_drop(key);
-	}
-	return rd_say_number(':', work->low);
 }
 
 #endif

@@ -8,12 +8,11 @@
 /* What there is where a request begins. Positions in the request are smaller. */
 #define RD_WHOLE	(1ull << 32)
 #define RD_MORE		(2ull << 32)
-#define RD_BAD		(3ull << 32)
-#define RD_OTHER	(4ull << 32)	/* not answered here, whatever it is */
+#define RD_OTHER	(3ull << 32)	/* not answered here, whatever it is */
 
 /*
  * Reads a number up to the end of its line: the number, and above it how many bytes it takes with
- * the end. RD_MORE if the line has not arrived as a whole, RD_BAD if it is no number.
+ * the end. RD_MORE if the line has not arrived as a whole, RD_OTHER if it is no number.
  */
 __noinline __u64 rd_line_number(__u64 at)
 {
@@ -22,7 +21,7 @@ __noinline __u64 rd_line_number(__u64 at)
 	int negative = 0;
 
 	if (!work)
-		return RD_BAD;
+		return RD_OTHER;
 	if (at < work->end && rd_byte(work, at) == '-') {
 		negative = 1;
 		at++;
@@ -37,10 +36,53 @@ __noinline __u64 rd_line_number(__u64 at)
 		at++;
 	}
 	if (rd_byte(work, at) != '\r' || at == begin + negative || number > 0x7fffffff)
-		return RD_BAD;
+		return RD_OTHER;
+	/* No zero before other digits, and none with a sign. */
+	if (rd_byte(work, begin + negative) == '0' && (negative || at - begin > 1))
+		return RD_OTHER;
 	/* Redis does not look at the byte behind it. */
 	work->number = negative ? -number : number;
 	return at + 2;
+}
+
+/*
+ * The same for a line of `mark` and one or two digits, as nearly all are; 0 for others. Quick, because
+ * it is one access.
+ */
+static __always_inline __u64 rd_short_number(struct rd_work *work, __u64 at, __u8 mark)
+{
+	__u64 eight = rd_eight(work, at), digit, other, next = at + 4;
+
+	digit = (__u8)(eight >> 8) - '0';
+	if ((__u8)eight != mark || digit > 9)
+		return 0;
+	if ((eight >> 16 & 0xffff) != ('\r' | '\n' << 8)) {
+		other = (__u8)(eight >> 16) - '0';
+		if (!digit || other > 9 || (eight >> 24 & 0xffff) != ('\r' | '\n' << 8))
+			return 0;
+		digit = 10 * digit + other;
+		next++;
+	}
+	if (next > work->end)
+		return 0;
+	work->number = digit;
+	return next;
+}
+
+/* The line before a word, in the same way. */
+__noinline __u64 rd_length_line(__u64 at)
+{
+	struct rd_work *work = rd_work();
+	__u64 next;
+
+	if (!work)
+		return RD_OTHER;
+	if (at >= work->end)
+		return RD_MORE;
+	if (rd_byte(work, at) != '$')
+		return RD_OTHER;
+	next = rd_line_number(at + 1);
+	return next < RD_WHOLE && (__s64)work->number < 0 ? RD_OTHER : next;
 }
 
 /* The longest inline request. */
@@ -66,7 +108,7 @@ __noinline __u64 rd_scan(__u64 at, __u32 classes)
 	__u64 turn, end;
 
 	if (!work)
-		return RD_BAD;
+		return RD_OTHER;
 	end = work->end;
 	sv_turns (turn, RD_INLINE) {
 		if (at >= end)
@@ -75,7 +117,7 @@ __noinline __u64 rd_scan(__u64 at, __u32 classes)
 			return at;
 		at++;
 	}
-	return RD_BAD;
+	return RD_OTHER;
 }
 
 /* Reads the words of an inline request. Redis splits it at white space. */
@@ -85,12 +127,12 @@ __noinline __u64 rd_parse_inline(__u64 begin)
 	struct rd_work *work = rd_work();
 
 	if (!work)
-		return RD_BAD;
+		return RD_OTHER;
 	last = rd_scan(begin, RD_LINE_END);
 	if (last == RD_MORE)
 		return RD_MORE;
 	at = rd_scan(begin, RD_LINE_END | RD_QUOTE);
-	if (at != last || last == RD_BAD)
+	if (at != last || last == RD_OTHER)
 		return RD_OTHER;
 	at = begin;
 	work->args = 0;
@@ -109,29 +151,28 @@ __noinline __u64 rd_parse_inline(__u64 begin)
 	return RD_WHOLE;
 }
 
-/* Reads the words of the request that begins here. Says what is wrong with it. */
+/* Reads the words of the request that begins here. What is none, redis-server refuses. */
 __noinline __u64 rd_parse(__u64 at)
 {
 	struct rd_work *work = rd_work();
 	__u64 turn, next, args, length;
 
 	if (!work)
-		return RD_BAD;
+		return RD_OTHER;
 	if (at >= work->end)
 		return RD_MORE;
-	if (rd_byte(work, at) != '*')
-		return rd_parse_inline(at);
-	next = rd_line_number(at + 1);
-	args = work->number;
-	if (next == RD_MORE)
-		return RD_MORE;
-	if (next == RD_BAD || (__s64)args > 1024 * 1024) {
-		rd_say(RD_BAD_COUNT);
-		return RD_BAD;
+	next = rd_short_number(work, at, '*');
+	if (!next) {
+		if (rd_byte(work, at) != '*')
+			return rd_parse_inline(at);
+		next = rd_line_number(at + 1);
+		if (next >= RD_WHOLE)
+			return next;
+		/* None, which Redis ignores. */
+		if ((__s64)work->number <= 0)
+			work->number = 0;
 	}
-	/* None, which Redis ignores. */
-	if ((__s64)args <= 0)
-		args = 0;
+	args = work->number;
 	if (args > RD_ARGS)
 		return RD_OTHER;
 	at = next;
@@ -139,22 +180,12 @@ __noinline __u64 rd_parse(__u64 at)
 	sv_turns (turn, RD_ARGS) {
 		if (turn >= args)
 			break;
-		if (at >= work->end)
-			return RD_MORE;
-		if (rd_byte(work, at) != '$') {
-			rd_say(RD_NO_DOLLAR);
-			rd_say_in(at, 1);
-			rd_say_bytes(work, '\'' | '\r' << 8 | '\n' << 16, 3);
-			return RD_BAD;
-		}
-		next = rd_line_number(at + 1);
-		if (next == RD_MORE)
-			return RD_MORE;
+		next = rd_short_number(work, at, '$');
+		if (!next)
+			next = rd_length_line(at);
+		if (next >= RD_WHOLE)
+			return next;
 		length = work->number;
-		if (next == RD_BAD || (__s64)length < 0) {
-			rd_say(RD_BAD_LENGTH);
-			return RD_BAD;
-		}
 		work->arg[turn & (RD_ARGS - 1)] = length << 32 | next;
 		at = next + length + 2;
 		if (at > work->end)

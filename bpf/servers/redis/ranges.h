@@ -128,7 +128,7 @@ __noinline int rd_range_begins(void)
 	__s64 low, high, count;
 
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	low = work->low;
 	high = work->high;
 	count = low <= high ? high - low + 1 : 0;
@@ -141,7 +141,7 @@ __noinline int rd_range_begins(void)
 	work->count = count;
 	rd_say_number('*', work->options & RD_SCORES ? 2 * count : count);
 	if (!count)
-		return RD_DONE;
+		return SV_DONE;
 	work->rank = low + work->offset;
 	if (work->options & RD_BACKWARDS)
 		work->rank = rd_set_of(work->key_item)->count - 1 - work->rank;
@@ -159,11 +159,11 @@ __noinline int rd_range_goes_on(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	sv_turns (turn, 8) {
 		link = (struct xk_skiplist_item __heap *)work->link;
 		if (!work->count || !link)
-			return RD_DONE;
+			return SV_DONE;
 		item = (struct rd_item __heap *)link->key;
 		rd_say_string((__u64)item->data, item->key_length);
 		if (work->options & RD_SCORES)
@@ -171,11 +171,11 @@ __noinline int rd_range_goes_on(void)
 		work->count--;
 		if (work->options & RD_BACKWARDS) {
 			work->rank--;
-			return work->count ? RD_LINK : RD_DONE;
+			return work->count ? RD_LINK : SV_DONE;
 		}
 		work->link = (__u64)link->links[0].next;
 	}
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
 __noinline int rd_zrange(void)
@@ -186,22 +186,22 @@ __noinline int rd_zrange(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	counts = work->command == RC_ZCOUNT;
 	switch (work->phase) {
 	case 0:
 		if (!rd_own(work, RD_IS_ZSET, 0))
-			return RD_DONE;
+			return SV_DONE;
 		if (!work->key_item) {
 			rd_say(counts ? RD_ZERO : RD_EMPTY);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		low = work->low;
 		high = work->high;
 		if (counts || work->command == RC_ZRANGEBYSCORE) {
 			if (low > high) {
 				rd_say(counts ? RD_ZERO : RD_EMPTY);
-				return RD_DONE;
+				return SV_DONE;
 			}
 			work->phase = 1;
 			return rd_seek_score(work, low, 0);
@@ -220,7 +220,7 @@ __noinline int rd_zrange(void)
 	case 2:
 		if (counts) {
 			rd_say_number(':', rd_sought_rank(work) - work->index);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		work->low = work->index;
 		work->high = rd_sought_rank(work) - 1;

@@ -35,7 +35,7 @@ __noinline int rd_seek(__u64 index)
 	__u64 arg;
 
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	arg = rd_arg(work, index);
 	rd_key(RD_AT(arg), RD_LENGTH(arg));
 	work->owner = work->key_item;
@@ -182,11 +182,11 @@ __noinline int rd_end_zadd(void)
 	struct rd_work *work = rd_work();
 
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	rd_empty();
 	if (!(work->options & RD_ADDS))
 		rd_say_number(':', work->count);
-	return RD_DONE;
+	return SV_DONE;
 }
 
 /* The member of a pair was sought: what becomes of its score. */
@@ -200,7 +200,7 @@ __noinline int rd_add_member(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	options = work->options;
 	score = work->scores[work->index & (RD_ARGS - 1)];
 	work->index += 2;
@@ -214,7 +214,7 @@ __noinline int rd_add_member(void)
 			if ((old == RD_INFINITE && score == -RD_INFINITE) ||
 			    (old == -RD_INFINITE && score == RD_INFINITE)) {
 				rd_say(RD_NAN);
-				return RD_DONE;
+				return SV_DONE;
 			}
 			if (old == RD_INFINITE || old == -RD_INFINITE)
 				score = old;
@@ -232,20 +232,20 @@ __noinline int rd_add_member(void)
 		work->foreign = 1;
 		work->mark = work->out;
 		rd_empty();
-		return RD_DONE;
+		return SV_DONE;
 	}
 	work->score = score;
 	if (options & RD_ADDS)
 		rd_say_score(score);
 	if (item && score == old)
-		return RD_AGAIN;
+		return SV_AGAIN;
 	if (!item) {
 		work->item = rd_new(RD_IS_MEMBER, 0, 0);
 		if (!work->item) {
 			work->out = work->rank;
 			rd_say(RD_MEMORY);
 			rd_empty();
-			return RD_DONE;
+			return SV_DONE;
 		}
 		rd_link(work->item);
 		work->count++;
@@ -260,7 +260,7 @@ __noinline int rd_add_member(void)
 skip:
 	if (options & RD_ADDS)
 		rd_say(RD_NIL);
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
 __noinline int rd_zadd(void)
@@ -269,7 +269,7 @@ __noinline int rd_zadd(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	switch (work->phase) {
 	case 0:
 		work->rank = work->out;
@@ -278,12 +278,12 @@ __noinline int rd_zadd(void)
 				rd_say(RD_NIL);
 			else
 				rd_say(RD_ZERO);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		if (!rd_own(work, RD_IS_ZSET, 1))
-			return RD_DONE;
+			return SV_DONE;
 		work->phase = 2;
-		return RD_AGAIN;
+		return SV_AGAIN;
 	case 1:
 		work->phase = 2;
 		return rd_add_member();
@@ -292,7 +292,7 @@ __noinline int rd_zadd(void)
 		work->out = work->rank;
 		rd_say(RD_MEMORY);
 		rd_empty();
-		return RD_DONE;
+		return SV_DONE;
 	}
 	if (work->index >= work->args)
 		return rd_end_zadd();
@@ -336,7 +336,7 @@ __noinline int rd_settle(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	set = rd_set_of(work->key_item);
 	change = set->change;
 	if (!work->settling) {
@@ -349,7 +349,7 @@ __noinline int rd_settle(void)
 		if (change & RD_ENTERS &&
 		    !xk_skiplist_insert_sought(set->list, rd_biased(set->to), set->member)) {
 			rd_settled(work->key_item, 0);
-			return RD_AGAIN;
+			return SV_AGAIN;
 		}
 		if (change & RD_LEAVES)
 			return rd_seek_score(work, set->from, set->member);
@@ -357,7 +357,7 @@ __noinline int rd_settle(void)
 	if (change & RD_LEAVES)
 		xk_skiplist_remove_sought(set->list, rd_biased(set->from), set->member);
 	rd_settled(work->key_item, 1);
-	return RD_AGAIN;
+	return SV_AGAIN;
 }
 
 __noinline int rd_zrem(void)
@@ -367,14 +367,14 @@ __noinline int rd_zrem(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	switch (work->phase) {
 	case 0:
 		if (!rd_own(work, RD_IS_ZSET, 0))
-			return RD_DONE;
+			return SV_DONE;
 		if (!work->key_item) {
 			rd_say(RD_ZERO);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		work->index = 2;
 		break;
@@ -392,7 +392,7 @@ __noinline int rd_zrem(void)
 	if (work->index >= work->args) {
 		rd_empty();
 		rd_say_number(':', work->count);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	work->phase = 1;
 	work->index++;
@@ -407,29 +407,29 @@ __noinline int rd_zget(void)
 
 	XK_USE_HEAP();
 	if (!work)
-		return RD_DONE;
+		return SV_DONE;
 	command = work->command;
 	if (!work->phase) {
 		if (!rd_own(work, RD_IS_ZSET, 0))
-			return RD_DONE;
+			return SV_DONE;
 		if (!work->key_item) {
 			rd_say(command == RC_ZCARD ? RD_ZERO : RD_NIL);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		if (command == RC_ZCARD) {
 			rd_say_number(':', rd_set_of(work->key_item)->count);
-			return RD_DONE;
+			return SV_DONE;
 		}
 		work->phase = 1;
 		return rd_seek(2);
 	}
 	if (!work->item) {
 		rd_say(RD_NIL);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	if (command == RC_ZSCORE) {
 		rd_say_score(((struct rd_item __heap *)work->item)->score);
-		return RD_DONE;
+		return SV_DONE;
 	}
 	if (work->phase == 1) {
 		work->phase = 2;
@@ -437,7 +437,7 @@ __noinline int rd_zget(void)
 	}
 	count = rd_set_of(work->key_item)->count - 1;
 	rd_say_number(':', command == RC_ZRANK ? rd_sought_rank(work) : count - rd_sought_rank(work));
-	return RD_DONE;
+	return SV_DONE;
 }
 
 #endif

@@ -63,8 +63,9 @@ struct rd_shard {
 	struct xk_lock lock;
 	struct rd_item __heap *dropped;		/* keys whose members are to be freed, by `newer` */
 	__u64 keys;
-	__u64 commands;
-	__u64 unused;
+	__u64 foreign;		/* of these, that are redis-server's */
+	__u64 soonest;		/* no time is over before this one */
+	__u64 found;		/* the soonest of those that were looked at */
 	struct rd_item __heap *buckets[RD_BUCKETS];
 };
 
@@ -263,6 +264,7 @@ __noinline int rd_link(__u64 which)
 	*place = item;
 	if (!item->owner) {
 		shard->keys++;
+		shard->foreign += item->type == RD_IS_FOREIGN;
 		return 0;
 	}
 	set = rd_set_of(item->owner);
@@ -274,6 +276,19 @@ __noinline int rd_link(__u64 which)
 	set->newest = item;
 	set->count++;
 	return 0;
+}
+
+/* Says when the time of a key is over; 0: never. The lock of its shard is held. */
+static __always_inline void rd_expires(struct rd_work *work, struct rd_item __heap *item,
+				       __u64 time)
+{
+	struct rd_shard __heap *shard = (struct rd_shard __heap *)work->shard;
+
+	item->expires = time;
+	if (time && time < shard->soonest)
+		shard->soonest = time;
+	if (time && time < shard->found)
+		shard->found = time;
 }
 
 /* Takes an item out of the table. */
@@ -318,6 +333,7 @@ __noinline int rd_drop(__u64 which)
 	shard = (struct rd_shard __heap *)work->shard;
 	rd_leave(item);
 	shard->keys--;
+	shard->foreign -= item->type == RD_IS_FOREIGN;
 	if (item->type == RD_IS_STRING || item->type == RD_IS_FOREIGN)
 		return xk_free_apart(which);
 	item->newer = shard->dropped;

@@ -102,9 +102,9 @@ __noinline int rd_time(__u64 index, int seconds, int absolute)
 		time *= 1000;
 	}
 	if (!absolute) {
-		if (time > 0 && (__u64)time > (~0ull >> 1) - work->now)
+		if (time > 0 && (__u64)time > (~0ull >> 1) - rd_now(work))
 			goto bad;
-		time += work->now;
+		time += rd_now(work);
 	}
 	work->expires = time;
 	return 1;
@@ -175,14 +175,14 @@ __noinline int rd_put(__u64 from, __u64 length)
 	if (item && item->type == RD_IS_STRING && sv_words(item->length) == sv_words(length)) {
 		rd_fill(rd_value(item), from, length);
 		item->length = length;
-		item->expires = work->expires;
+		rd_expires(work, item, work->expires);
 		return 1;
 	}
 	work->owner = 0;
 	made = rd_new(RD_IS_STRING, from, length);
 	if (!made)
 		return 0;
-	((struct rd_item __heap *)made)->expires = work->expires;
+	rd_expires(work, (struct rd_item __heap *)made, work->expires);
 	if (item && item->type == RD_IS_STRING) {
 		rd_replace((__u64)item, made);
 	} else {
@@ -247,15 +247,10 @@ __noinline int rd_set(void)
 	return 0;
 }
 
-__noinline int rd_get(void)
+static __always_inline void rd_get(struct rd_work *work)
 {
-	struct rd_work *work = rd_work();
-	__u64 item;
+	__u64 item = work->key_item;
 
-	XK_USE_HEAP();
-	if (!work)
-		return 0;
-	item = work->key_item;
 	if (work->command == RC_STRLEN) {
 		if (!item)
 			rd_say(RD_ZERO);
@@ -263,14 +258,13 @@ __noinline int rd_get(void)
 			rd_say(RD_WRONG_TYPE);
 		else
 			rd_say_number(':', ((struct rd_item __heap *)item)->length);
-		return 0;
+	} else if (!item) {
+		rd_say(RD_NIL);
+	} else if (rd_type(item) != RD_IS_STRING) {
+		rd_say(work->command == RC_MGET ? RD_NIL : RD_WRONG_TYPE);
+	} else {
+		rd_say_item(item);
 	}
-	if (!item)
-		return rd_say(RD_NIL);
-	if (rd_type(item) != RD_IS_STRING)
-		return rd_say(work->command == RC_MGET ? RD_NIL : RD_WRONG_TYPE);
-	rd_say_item(item);
-	return 0;
 }
 
 /* Reads a value of the heap as an integer, into `number`. */
@@ -400,7 +394,7 @@ __noinline int rd_any_key(void)
 		if (!item || !item->expires)
 			return rd_say_number(':', item ? -1 : -2);
 		/* What moves stays when its time is over. */
-		left = item->expires > work->now ? item->expires - work->now : 0;
+		left = item->expires > rd_now(work) ? item->expires - rd_now(work) : 0;
 		return rd_say_number(':', command == RC_TTL ? (left + 500) / 1000 : left);
 	}
 	if (!item) {
@@ -418,8 +412,8 @@ __noinline int rd_any_key(void)
 	}
 	if (command == RC_EXPIRE || command == RC_PEXPIRE) {
 		rd_say(RD_ONE);
-		if ((__s64)work->expires > (__s64)work->now) {
-			item->expires = work->expires;
+		if ((__s64)work->expires > (__s64)rd_now(work)) {
+			rd_expires(work, item, work->expires);
 			return 0;
 		}
 	}

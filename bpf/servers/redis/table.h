@@ -6,10 +6,12 @@
 #include "parse.h"
 
 /*
- * The last three are for xk-redis. XKCLAIM key r|w asks whose a key is: 1 if it is redis-server's,
+ * The last five are for xk-redis. XKCLAIM key r|w asks whose a key is: 1 if it is redis-server's,
  * which with `w` a key becomes that does not exist; else its type here, or "moving". XKGIVE key step
  * begins to hand a key to redis-server, ends that, or goes back (b, e, a): 1 if it has done that, 2 if
- * the key is redis-server's. XKFLUSH shard bucket drops keys, and returns the bucket to go on with.
+ * the key is redis-server's. XKFLUSH shard bucket a|e drops all keys, or those whose time is over, and
+ * returns the bucket to go on with. XKKEYS shard bucket returns keys, and then that number, as replies of
+ * their own. XKSIZE shard returns how many keys are answered here.
  *
  * The name of a command, how many words it has with its name, and whether all words behind the name
  * are keys. All others have one key, their second word.
@@ -17,26 +19,30 @@
 #define RD_COMMANDS(command)			\
 	command(PING, 1, 2, 0)			\
 	command(GET, 2, 2, 0)			\
-	command(SET, 3, RD_ARGS, 0)		\
-	command(SETNX, 3, 3, 0)			\
 	command(STRLEN, 2, 2, 0)		\
-	command(INCR, 2, 2, 0)			\
-	command(DECR, 2, 2, 0)			\
-	command(INCRBY, 3, 3, 0)		\
-	command(DECRBY, 3, 3, 0)		\
 	command(MGET, 2, RD_ARGS, 1)		\
 	command(DEL, 2, RD_ARGS, 1)		\
 	command(UNLINK, 2, RD_ARGS, 1)		\
 	command(EXISTS, 2, RD_ARGS, 1)		\
 	command(TYPE, 2, 2, 0)			\
-	command(EXPIRE, 3, RD_ARGS, 0)		\
-	command(PEXPIRE, 3, RD_ARGS, 0)		\
 	command(TTL, 2, 2, 0)			\
 	command(PTTL, 2, 2, 0)			\
 	command(PERSIST, 2, 2, 0)		\
+	command(ZCARD, 2, 2, 0)			\
+	command(HLEN, 2, 2, 0)			\
+	command(HGETALL, 2, 2, 0)		\
+	command(HKEYS, 2, 2, 0)			\
+	command(HVALS, 2, 2, 0)			\
+	command(SET, 3, RD_ARGS, 0)		\
+	command(SETNX, 3, 3, 0)			\
+	command(INCR, 2, 2, 0)			\
+	command(DECR, 2, 2, 0)			\
+	command(INCRBY, 3, 3, 0)		\
+	command(DECRBY, 3, 3, 0)		\
+	command(EXPIRE, 3, RD_ARGS, 0)		\
+	command(PEXPIRE, 3, RD_ARGS, 0)		\
 	command(ZADD, 4, RD_ARGS, 0)		\
 	command(ZREM, 3, RD_ARGS, 0)		\
-	command(ZCARD, 2, 2, 0)			\
 	command(ZSCORE, 3, 3, 0)		\
 	command(ZINCRBY, 4, 4, 0)		\
 	command(ZRANK, 3, 3, 0)			\
@@ -49,17 +55,18 @@
 	command(HSETNX, 4, 4, 0)		\
 	command(HGET, 3, 3, 0)			\
 	command(HDEL, 3, RD_ARGS, 0)		\
-	command(HLEN, 2, 2, 0)			\
 	command(HEXISTS, 3, 3, 0)		\
-	command(HGETALL, 2, 2, 0)		\
-	command(HKEYS, 2, 2, 0)			\
-	command(HVALS, 2, 2, 0)			\
 	command(HMGET, 3, RD_ARGS, 0)		\
 	command(HINCRBY, 4, 4, 0)		\
 	command(HSTRLEN, 3, 3, 0)		\
 	command(XKCLAIM, 3, 3, 0)		\
 	command(XKGIVE, 3, 3, 0)		\
-	command(XKFLUSH, 3, 3, 0)
+	command(XKFLUSH, 4, 4, 0)		\
+	command(XKKEYS, 3, 3, 0)		\
+	command(XKSIZE, 2, 2, 0)
+
+/* Up to here, commands have no words that are read before their key is found (`rd_prepare()`). */
+#define RD_PLAIN	RC_HVALS
 
 #define RD_NUMBER_OF(name, least, most, keys)	RC_##name,
 enum rd_commands { RC_NONE, RD_COMMANDS(RD_NUMBER_OF) RC_COMMANDS };
@@ -93,14 +100,11 @@ static __always_inline __u64 rd_upper(__u64 eight)
 }
 
 /* The slot of the command that a request names, or 256. */
-__noinline __u32 rd_slot(void)
+static __always_inline __u32 rd_slot(struct rd_work *work)
 {
-	struct rd_work *work = rd_work();
 	__u64 at, length, word, rest;
 	__u32 slot;
 
-	if (!work)
-		return 256;
 	at = RD_AT(work->arg[0]);
 	length = RD_LENGTH(work->arg[0]);
 	if (length > 16)

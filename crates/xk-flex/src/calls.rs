@@ -42,7 +42,7 @@ const HELPERS: [(i32, &str, Effect); 14] = [
 ];
 
 /// Exact names of functions of the kernel.
-const KFUNCS: [(&str, Effect); 18] = [
+const KFUNCS: [(&str, Effect); 19] = [
     ("bpf_rcu_read_lock", Effect::Enter("RCU")),
     ("bpf_rcu_read_unlock", Effect::Leave("RCU")),
     ("bpf_preempt_disable", Effect::Enter("preemption")),
@@ -61,6 +61,7 @@ const KFUNCS: [(&str, Effect); 18] = [
     ("bpf_rbtree_add_impl", Effect::Release(2)),
     ("bpf_rbtree_remove", Effect::Acquire),
     ("bpf_get_task_exe_file", Effect::Acquire),
+    ("xk_stream_done", Effect::Release(1)),
 ];
 
 /// What a releasing call is told.

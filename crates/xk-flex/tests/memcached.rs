@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-mod memcached_requests;
+mod memcached_client;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -18,10 +18,10 @@ use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, take_ended, Choice, Control, Ended, Heap, Limits, Loaded, Why};
 use xk_policy::{compile, Headers};
 use xk_testing::guest::{boot, file, info, output_of, passed, pin, repository, run, wait_for, PATIENCE};
+use xk_testing::memcached::request;
 use xk_testing::Random;
 
-use memcached_requests::client::{Client, MOST};
-use memcached_requests::request;
+use memcached_client::{Client, MOST};
 
 /// The compiled object, and the program of Debian's server. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";

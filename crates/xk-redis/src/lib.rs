@@ -7,36 +7,31 @@
 pub mod commands;
 pub mod resp;
 
+mod glob;
+mod keyspace;
 mod moving;
-mod record;
+mod peer;
 mod session;
 mod tunnel;
+mod waiting;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
-use libbpf_rs::{MapCore, MapHandle, RingBufferBuilder};
 use xk_flex::kept::Kept;
 use xk_flex::Heap;
+use xk_front::record::Asks;
+use xk_front::{held, Port, Protocol};
 
 use commands::Command;
 use moving::Moves;
-use record::Record;
-use session::{Next, Peer, Session};
-
-/// How often it is looked whether the kernel has noted a connection: a minute, if the machine is slow.
-const TURNS: u32 = 60_000;
-const PAUSE: Duration = Duration::from_millis(1);
-/// How long a thread waits for more of its client, and how soon it is noticed that serving is to stop.
-const IDLE: Duration = Duration::from_secs(1);
-const WAIT: Duration = Duration::from_millis(100);
-/// A thread for a client does little.
-const STACK: usize = 256 << 10;
+use peer::Peer;
+use session::Session;
+use waiting::Waiting;
 
 /// What cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -47,52 +42,62 @@ pub enum Error {
     /// It does not answer without a password, which the kernel never asks for.
     #[error("redis-server at {0} says {1}: the kernel answers everybody, so a server with a password is refused")]
     Refuses(SocketAddr, String),
-    /// The port.
-    #[error("port {0}: {1}")]
-    Port(u16, io::Error),
-    /// The extension is another one, or the kernel refuses.
-    #[error("the extension: {0}")]
-    Extension(String),
+    /// It is to report changes of keys.
+    #[error("redis-server at {0} has {events}, but keys in the kernel cause no events: set it to \"\"", events = session::EVENTS)]
+    Events(SocketAddr),
+    /// The port, or the extension.
+    #[error(transparent)]
+    Port(#[from] xk_front::Error),
 }
 
-/// A client. While nothing of it is passed on, no thread waits for it: each packet would wake that.
-struct Slot {
-    stream: TcpStream,
-    /// What is left to do, and whether a thread does it.
-    state: Mutex<State>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    runs: bool,
-    again: bool,
-    session: Option<Box<Session>>,
-    /// Records that are freed when no session may write to them any more.
-    closed: Vec<u64>,
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The port, and what serves it.
+/// The port, and redis-server behind it.
 pub struct Front {
-    heap: Heap<'static>,
-    connections: MapHandle,
-    events: MapHandle,
-    port: u16,
+    port: Port<Self>,
     server: SocketAddr,
     commands: Arc<HashMap<String, Command>>,
-    /// Connections of our own to the port, by their ports; and their other ends, which nobody reads.
-    own: Mutex<HashMap<u16, Option<TcpStream>>>,
-    clients: Mutex<HashMap<SocketAddr, Arc<Slot>>>,
     moves: Mutex<Moves>,
     /// Keys whose changes somebody waits for, by how many do: they stay redis-server's.
     awaited: Mutex<HashMap<Vec<u8>, usize>>,
 }
 
+impl Protocol for Front {
+    type Session = Session;
+    type Beside = Waiting;
+
+    fn port(&self) -> &Port<Self> {
+        &self.port
+    }
+
+    fn changed(&self, client: &TcpStream, waiting: &Waiting, is_over: bool) {
+        waiting.look_after(client, is_over);
+    }
+}
+
+/// The commands of redis-server, if it can be served.
+fn commands_of(server: SocketAddr) -> Result<HashMap<String, Command>, Error> {
+    let failed = |error| Error::Server(server, error);
+    let mut peer = TcpStream::connect(server).and_then(Peer::new).map_err(failed)?;
+    let reply = peer.ask(&resp::encode(&["COMMAND"])).map_err(failed)?;
+    let commands = commands::commands(&reply)
+        .ok_or_else(|| Error::Refuses(server, String::from_utf8_lossy(&reply[..reply.len().min(200)]).into()))?;
+    // An array of its name and its value.
+    let events = peer.ask(&resp::encode(&["CONFIG", "GET", session::EVENTS])).map_err(failed)?;
+    if matches!(resp::request(&events), resp::Parsed::Whole(_, words) if words.get(1).is_some_and(|on| !on.is_empty()))
+    {
+        return Err(Error::Events(server));
+    }
+    Ok(commands)
+}
+
 impl Front {
+    /// Whether redis-server can be served. Nothing is changed.
+    ///
+    /// # Errors
+    /// It does not answer, or is set up in a way that the kernel does not follow.
+    pub fn check(server: SocketAddr) -> Result<(), Error> {
+        commands_of(server).map(drop)
+    }
+
     /// For an extension that is loaded, its heap, the port, and redis-server.
     ///
     /// # Errors
@@ -103,11 +108,7 @@ impl Front {
         port: u16,
         server: SocketAddr,
     ) -> Result<Arc<Self>, Error> {
-        let map = |name: &str| {
-            let found = object.maps().find(|map| map.name() == name);
-            found.map(|map| MapHandle::try_from(&map)).transpose().map_err(|error| Error::Extension(error.to_string()))
-        };
-        Self::of(map, heap, port, server)
+        Self::of(Port::of_object(object, heap, port)?, server)
     }
 
     /// For an extension that stays when this process ends, with its keys.
@@ -115,27 +116,12 @@ impl Front {
     /// # Errors
     /// redis-server does not answer; it is another extension; its heap cannot be mapped.
     pub fn of_kept(kept: &Kept, port: u16, server: SocketAddr) -> Result<Arc<Self>, Error> {
-        let failed = |error: xk_flex::Error| Error::Extension(error.to_string());
-        let heap = kept.heap().map_err(failed)?.ok_or_else(|| Error::Extension("it has no heap".into()))?;
-        Self::of(|name| kept.map(name).map_err(failed), heap, port, server)
+        Self::of(Port::of_kept(kept, port)?, server)
     }
 
-    fn of(
-        map: impl Fn(&str) -> Result<Option<MapHandle>, Error>,
-        heap: Heap<'static>,
-        port: u16,
-        server: SocketAddr,
-    ) -> Result<Arc<Self>, Error> {
-        let failed = |error| Error::Server(server, error);
-        let mut peer = TcpStream::connect(server).and_then(Peer::new).map_err(failed)?;
-        let reply = peer.ask(&resp::encode(&["COMMAND"])).map_err(failed)?;
-        let commands = commands::commands(&reply)
-            .ok_or_else(|| Error::Refuses(server, String::from_utf8_lossy(&reply[..reply.len().min(200)]).into()))?;
-        let map = |name: &str| map(name)?.ok_or_else(|| Error::Extension(format!("it has no map {name}")));
-        let (connections, events) = (map("rd_connections")?, map("rd_events")?);
-        let (own, clients, moves, awaited) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let commands = Arc::new(commands);
-        Ok(Arc::new(Self { heap, connections, events, port, server, commands, own, clients, moves, awaited }))
+    fn of(port: Port<Self>, server: SocketAddr) -> Result<Arc<Self>, Error> {
+        let commands = Arc::new(commands_of(server)?);
+        Ok(Arc::new(Self { port, server, commands, moves: Mutex::default(), awaited: Mutex::default() }))
     }
 
     /// Serves the port until it is told to stop.
@@ -143,137 +129,18 @@ impl Front {
     /// # Errors
     /// The port cannot be had, or the kernel refuses.
     pub fn serve(self: &Arc<Self>, stop: &AtomicBool) -> Result<(), Error> {
-        let failed = |error| Error::Port(self.port, error);
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, self.port)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    match listener.accept() {
-                        Ok((stream, peer)) => self.take(stream, peer),
-                        Err(_) => thread::sleep(PAUSE),
-                    }
-                }
-            });
-            self.listen(stop)
-        })
+        // Not waited for: it may be waiting for an extension that was unloaded, for up to a minute.
+        let (front, is_over) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let ends = is_over.clone();
+        let _expires = thread::spawn(move || front.expire(&ends));
+        let served = Port::serve(self, stop);
+        is_over.store(true, Ordering::Relaxed);
+        Ok(served?)
     }
 
-    /// Looks after clients of whom the kernel says that something was passed on.
-    fn listen(self: &Arc<Self>, stop: &AtomicBool) -> Result<(), Error> {
-        let refused = |error: libbpf_rs::Error| Error::Extension(error.to_string());
-        let mut builder = RingBufferBuilder::new();
-        let event = |bytes: &[u8]| {
-            let Some(peer) = record::peer(bytes) else { return 0 };
-            let clients = held(&self.clients);
-            let slot = clients.get(&peer).cloned();
-            match (&slot, record::closed(bytes)) {
-                (Some(slot), Some(record)) => held(&slot.state).closed.push(record),
-                (None, Some(record)) => self.free(record),
-                (_, None) => {}
-            }
-            drop(clients);
-            if let Some(slot) = slot {
-                self.wake(slot);
-            }
-            0
-        };
-        builder.add(&self.events, event).map_err(refused)?;
-        let ring = builder.build().map_err(refused)?;
-        while !stop.load(Ordering::Relaxed) {
-            // Interrupted by a signal, it looks again.
-            let _ = ring.poll(WAIT);
-        }
-        Ok(())
-    }
-
-    /// A connection has come.
-    fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        if let Some(end) = held(&self.own).get_mut(&peer.port()).filter(|_| peer.ip().is_loopback()) {
-            // What has come before it was accepted is answered when somebody reads.
-            let _ = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-            *end = Some(stream);
-            return;
-        }
-        if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
-            return;
-        }
-        let slot = Arc::new(Slot { stream, state: Mutex::default(), more: Condvar::new() });
-        held(&self.clients).insert(peer, slot.clone());
-        // As above.
-        self.wake(slot);
-    }
-
-    /// There may be something to read of a client.
-    fn wake(self: &Arc<Self>, slot: Arc<Slot>) {
-        let mut state = held(&slot.state);
-        state.again = true;
-        if state.runs {
-            slot.more.notify_one();
-            return;
-        }
-        state.runs = true;
-        drop(state);
-        let front = self.clone();
-        // Without a thread, the client waits for its next request.
-        let _ = thread::Builder::new().stack_size(STACK).spawn(move || front.attend(&slot));
-    }
-
-    /// Answers what was passed on, until there is nothing for a while.
-    fn attend(self: &Arc<Self>, slot: &Slot) {
-        loop {
-            let mut state = held(&slot.state);
-            if !state.again {
-                state = slot.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner).0;
-            }
-            if !std::mem::take(&mut state.again) {
-                state.runs = false;
-                return;
-            }
-            let session = state.session.take();
-            drop(state);
-            match Session::attend(session, &slot.stream, self) {
-                Ok(Next::Later(session)) => held(&slot.state).session = session,
-                // A client that goes, or a server that does, ends this connection and nothing else.
-                Ok(Next::Ended) | Err(_) => return self.forget_client(slot),
-            }
-        }
-    }
-
-    /// A client has gone, and its session with it.
-    fn forget_client(&self, slot: &Slot) {
-        held(&self.clients).retain(|_, other| !std::ptr::eq(&**other, slot));
-        // From here on, nobody adds to it.
-        let closed = std::mem::take(&mut held(&slot.state).closed);
-        closed.into_iter().for_each(|record| self.free(record));
-        let _ = slot.stream.shutdown(std::net::Shutdown::Both);
-    }
-
-    /// Frees the record of a connection that is closed.
-    fn free(&self, record: u64) {
-        // A program that has destroyed its heap may have told another address.
-        let _ = self.heap.free(record);
-    }
-
-    /// A connection of our own to the kernel, which may move keys.
-    fn kernel(&self, moves: bool) -> io::Result<Peer> {
-        let stream = {
-            // Not accepted before it is known as our own.
-            let mut own = held(&self.own);
-            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-            own.insert(stream.local_addr()?.port(), None);
-            stream
-        };
-        let address = stream.local_addr()?;
-        for _ in 0..TURNS {
-            let is_accepted = held(&self.own).get(&address.port()).is_some_and(Option::is_some);
-            if let Some(record) = Record::of(self, address).filter(|_| is_accepted) {
-                record.asks(self, moves);
-                return Peer::new(stream);
-            }
-            thread::sleep(PAUSE);
-        }
-        Err(io::Error::other("the kernel does not know our connection: is the extension attached?"))
+    /// A connection of our own to the kernel.
+    fn kernel(&self, asks: Asks) -> io::Result<Peer> {
+        self.port.kernel(asks).and_then(Peer::new)
     }
 
     /// Somebody waits for changes of a key.
@@ -294,7 +161,7 @@ impl Front {
 
     /// A connection of our own ends.
     fn forget(&self, port: u16) {
-        held(&self.own).remove(&port);
+        self.port.forget(port);
     }
 
     fn server(&self) -> io::Result<Peer> {
@@ -304,6 +171,6 @@ impl Front {
     /// The heap, for example to give it pages ([`Heap::serve`]).
     #[must_use]
     pub fn heap(&self) -> &Heap<'static> {
-        &self.heap
+        self.port.heap()
     }
 }

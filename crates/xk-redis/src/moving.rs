@@ -5,9 +5,12 @@
 
 use std::io;
 
+use xk_front::held;
+use xk_front::record::Asks;
+
+use crate::peer::Peer;
 use crate::resp::{encode, request, Parsed};
-use crate::session::Peer;
-use crate::{held, Front};
+use crate::Front;
 
 /// Words that are read or written at once.
 const PIECE: usize = 1024;
@@ -55,7 +58,7 @@ fn packets_end() -> io::Result<()> {
 
 impl Mover {
     fn new(front: &Front) -> io::Result<Self> {
-        Ok(Self { kernel: front.kernel(true)?, server: front.server()? })
+        Ok(Self { kernel: front.kernel(Asks::Moves)?, server: front.server()? })
     }
 
     fn give(&mut self, key: &[u8], step: &[u8]) -> io::Result<Vec<u8>> {
@@ -194,7 +197,7 @@ impl Front {
     /// A key stays in the kernel, also if redis-server does not answer any more: what that has got of it is deleted when
     /// the key is handed over again.
     fn take_back(&self, key: &[u8]) -> io::Result<()> {
-        let mut kernel = self.kernel(true)?;
+        let mut kernel = self.kernel(Asks::Moves)?;
         let reply = kernel.ask(&encode(&[b"XKGIVE", key, b"abort"]));
         self.forget(kernel.port());
         if reply? != FOREIGN {

@@ -23,8 +23,10 @@ fn line(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((&bytes[at..at + end], at + end + 2))
 }
 
+/// A number as Redis writes it: no plus, no zeros before it.
 fn number(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (number.to_string().as_bytes() == text).then_some(number)
 }
 
 /// The request that begins here.
@@ -43,7 +45,7 @@ pub fn request(bytes: &[u8]) -> Parsed {
 
 fn words_of(bytes: &[u8]) -> Parsed {
     let Some((count, mut at)) = line(bytes, 1) else { return Parsed::More };
-    let Some(count) = number(count).filter(|count| *count <= 1 << 20) else { return Parsed::Bad };
+    let Some(count) = number(count).filter(|count| *count <= i64::from(i32::MAX)) else { return Parsed::Bad };
     let mut words = Vec::new();
     for _ in 0..count {
         match bulk(bytes, at) {

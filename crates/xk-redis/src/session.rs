@@ -5,15 +5,18 @@
 //! written in the order of the requests. When all bytes that were passed on are answered, the kernel answers the client
 //! itself again, unless a transaction is under way or another database than 0 is selected.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+
+use xk_front::record::{Asks, Record};
+use xk_front::{held, write, Flow};
 
 use crate::commands::find;
-use crate::record::Record;
-use crate::resp::{encode, reply_end, request, Parsed};
-use crate::{held, Front};
+use crate::peer::Peer;
+use crate::resp::{encode, request, Parsed};
+use crate::waiting::Waiting;
+use crate::Front;
 
 /// What the kernel says of a request that it does not answer.
 const NOT_MINE: &[u8] = b"-XKPASS\r\n";
@@ -21,68 +24,18 @@ const NOT_MINE: &[u8] = b"-XKPASS\r\n";
 const MOST: usize = 7552;
 const WORDS: usize = 64;
 const KEY: usize = 512;
-/// How soon it reads again what is on its way.
-const PAUSE: Duration = Duration::from_micros(50);
-const SHARDS: u64 = 64;
-const BUCKETS: u64 = 4096;
-/// Commands that see keys which they do not name: the kernel's would be missing.
-const WHOLE: [&str; 5] = ["KEYS", "SCAN", "DBSIZE", "RANDOMKEY", "SWAPDB"];
+/// Commands that see keys which they do not name.
+const WHOLE: [&str; 4] = ["KEYS", "SCAN", "DBSIZE", "RANDOMKEY"];
 /// What `DEBUG` does with keys.
 const DEBUGGED: [&[u8]; 5] = [b"OBJECT", b"SDSLEN", b"LISTPACK", b"QUICKLIST", b"DIGEST-VALUE"];
 /// Commands after which replies come at any time, or not at all.
-const TUNNELS: [&str; 7] = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC", "QUIT"];
+const TUNNELS: [&str; 4] = ["MONITOR", "SYNC", "PSYNC", "QUIT"];
+/// The same, and with a reply for each of their words.
+const CHANNELS: [&str; 6] = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"];
+/// An option of redis-server: events of keys. There are none of the kernel's keys.
+pub(crate) const EVENTS: &str = "notify-keyspace-events";
 /// Commands of several keys that do the same with each.
 const EACH: [&str; 4] = ["DEL", "UNLINK", "EXISTS", "MGET"];
-
-/// A connection to a server.
-pub struct Peer {
-    stream: TcpStream,
-    read: Vec<u8>,
-}
-
-impl Peer {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, read: Vec::new() })
-    }
-
-    /// Our own port of the connection.
-    pub(crate) fn port(&self) -> u16 {
-        self.stream.local_addr().map_or(0, |address| address.port())
-    }
-
-    /// To send requests whose replies are read elsewhere.
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
-    }
-
-    /// Asks, and returns the reply.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
-        self.stream.write_all(request)?;
-        self.reply()
-    }
-
-    fn reply(&mut self) -> io::Result<Vec<u8>> {
-        let mut more = [0; 16384];
-        loop {
-            if let Some(end) = reply_end(&self.read, 0) {
-                return Ok(self.read.drain(..end).collect());
-            }
-            match self.stream.read(&mut more)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => self.read.extend(&more[..length]),
-            }
-        }
-    }
-}
-
-/// How it goes on with a client.
-pub(crate) enum Next {
-    /// When the kernel passes something on.
-    Later(Option<Box<Session>>),
-    /// Not at all.
-    Ended,
-}
 
 /// `MULTI` was asked.
 #[derive(Default)]
@@ -92,7 +45,7 @@ struct Transaction {
 }
 
 /// A client of whom something was passed on.
-pub(crate) struct Session {
+pub struct Session {
     front: Arc<Front>,
     kernel: Peer,
     /// Its own port of that connection.
@@ -103,11 +56,11 @@ pub(crate) struct Session {
     transaction: Option<Transaction>,
     /// Keys whose changes the client waits for.
     awaited: Vec<Vec<u8>>,
+    waiting: Arc<Waiting>,
     /// That is selected.
     database: u64,
     record: Option<Record>,
-    /// Bytes that were read; what is left of them.
-    read: u64,
+    /// What is left of what was passed on.
     pending: Vec<u8>,
     /// Bytes that were passed on and are answered.
     done: u64,
@@ -120,70 +73,26 @@ impl Drop for Session {
     }
 }
 
-/// Writes all bytes to a socket that does not block.
-pub(crate) fn write(mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match to.write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(length) => bytes = &bytes[length..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(crate::PAUSE),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+impl xk_front::Session<Front> for Session {
+    /// Connects to the kernel and to the server.
+    fn new(client: &TcpStream, waiting: &Arc<Waiting>, front: &Arc<Front>) -> io::Result<Self> {
+        let record = front.port.record(client.peer_addr()?);
+        let (kernel, server) = (front.kernel(Asks::Requests)?, front.server()?);
+        let port = kernel.port();
+        let (front, waiting, pending) = (front.clone(), waiting.clone(), Vec::new());
+        let (beside, transaction, awaited, database, done) = (None, None, Vec::new(), 0, 0);
+        Ok(Self { front, kernel, port, server, beside, transaction, awaited, waiting, database, record, pending, done })
     }
-    Ok(())
+
+    fn arrives(&mut self, client: &TcpStream, bytes: &[u8]) -> io::Result<Flow> {
+        self.pending.extend(bytes);
+        let Some(rest) = self.requests(client)? else { return Ok(Flow::On) };
+        self.tunnel(client, rest)?;
+        Ok(Flow::Ended)
+    }
 }
 
 impl Session {
-    /// Connects to the kernel and to the server.
-    fn new(client: &TcpStream, front: &Arc<Front>) -> io::Result<Self> {
-        let record = Record::of(front, client.peer_addr()?);
-        let (kernel, server) = (front.kernel(false)?, front.server()?);
-        let port = kernel.port();
-        let (front, pending) = (front.clone(), Vec::new());
-        let (beside, transaction, awaited, database, read, done) = (None, None, Vec::new(), 0, 0, 0);
-        Ok(Self { front, kernel, port, server, beside, transaction, awaited, database, record, read, pending, done })
-    }
-
-    /// Answers what was passed on of a client.
-    pub(crate) fn attend(
-        mut session: Option<Box<Self>>,
-        mut client: &TcpStream,
-        front: &Arc<Front>,
-    ) -> io::Result<Next> {
-        let mut more = [0; 16384];
-        loop {
-            let length = match client.read(&mut more) {
-                Ok(0) => return Ok(Next::Ended),
-                Ok(length) => length,
-                // What was passed on comes a little later than the word of it.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match &mut session {
-                    None if Record::of(front, client.peer_addr()?).is_some_and(|record| record.passed(front) > 0) => {
-                        std::thread::sleep(PAUSE);
-                        continue;
-                    }
-                    Some(own) if own.record.as_ref().is_some_and(|record| record.passed(front) > own.read) => {
-                        std::thread::sleep(PAUSE);
-                        continue;
-                    }
-                    _ => return Ok(Next::Later(session)),
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let own = match &mut session {
-                Some(own) => own,
-                None => session.insert(Box::new(Self::new(client, front)?)),
-            };
-            own.pending.extend(&more[..length]);
-            own.read += length as u64;
-            if let Some(rest) = own.requests(client)? {
-                own.tunnel(client, rest)?;
-                return Ok(Next::Ended);
-            }
-        }
-    }
-
     /// Answers the requests that have arrived. What is left goes to the server as it is, if there is something.
     fn requests(&mut self, client: &TcpStream) -> io::Result<Option<Vec<u8>>> {
         let mut replies = Vec::new();
@@ -198,11 +107,15 @@ impl Session {
                 }
             };
             if let Some(name) = words.first().map(|word| String::from_utf8_lossy(word).to_uppercase()) {
-                if is_tunnel(&name, &words) {
+                if is_tunnel(&name, &words) && self.refusal(&name, &words).is_none() {
                     write(client, &replies)?;
                     return Ok(Some(std::mem::take(&mut self.pending)));
                 }
-                replies.extend(self.answer(&name, &words)?);
+                // What it waits for may be what another client sends when it has the replies so far.
+                if self.waits(&name, &words) {
+                    write(client, &std::mem::take(&mut replies))?;
+                }
+                replies.extend(self.answer(client, &name, &words)?);
             }
             self.pending.drain(..length);
             self.done += length as u64;
@@ -210,13 +123,21 @@ impl Session {
         write(client, &replies)?;
         // What follows is passed on, too, as long as the kernel knows less of the client than redis-server.
         if let Some(record) = self.record.as_ref().filter(|_| self.is_plain()) {
-            record.done(&self.front, self.done);
+            record.done(self.front.heap(), self.done);
         }
         Ok(None)
     }
 
-    pub(crate) fn server(&self) -> &Peer {
-        &self.server
+    pub(crate) fn front(&self) -> &Arc<Front> {
+        &self.front
+    }
+
+    pub(crate) fn kernel(&mut self) -> &mut Peer {
+        &mut self.kernel
+    }
+
+    pub(crate) fn server(&mut self) -> &mut Peer {
+        &mut self.server
     }
 
     /// Whether the kernel may answer.
@@ -224,7 +145,7 @@ impl Session {
         self.transaction.is_none() && self.database == 0
     }
 
-    fn answer(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    fn answer(&mut self, client: &TcpStream, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
         if let Some(why) = self.refusal(name, words) {
             if let Some(transaction) = &mut self.transaction {
                 transaction.is_broken = true;
@@ -238,9 +159,12 @@ impl Session {
             self.flush(name)?;
             return self.server.ask(&encode(words));
         }
+        if self.asks_all(name) {
+            return self.ask_all(name, words);
+        }
         if self.is_plain() {
             if EACH.contains(&name) && words.len() > 2 {
-                return self.each(name, words);
+                return self.each(client, name, words);
             }
             let bytes = encode(words);
             let is_short = bytes.len() <= MOST && words.len() <= WORDS;
@@ -260,7 +184,11 @@ impl Session {
                 Ok(refusal)
             }
             None => {
-                let reply = self.server.ask(&encode(words));
+                let reply = if self.waits(name, words) {
+                    self.waiting.ask(client, &mut self.server, &encode(words))
+                } else {
+                    self.server.ask(&encode(words))
+                };
                 if self.transaction.is_none() {
                     match name {
                         "WATCH" => {}
@@ -271,6 +199,12 @@ impl Session {
                 reply
             }
         }
+    }
+
+    /// Whether redis-server may wait before it answers.
+    fn waits(&self, name: &str, words: &[Vec<u8>]) -> bool {
+        let command = find(&self.front.commands, name, words);
+        self.transaction.is_none() && command.is_some_and(|command| command.waits)
     }
 
     /// The client waits for changes of the first of its keys only.
@@ -285,15 +219,31 @@ impl Session {
             "SELECT" | "FLUSHALL" | "FLUSHDB" if self.transaction.is_some() => {
                 return Some(format!("{name} is not served in a transaction"));
             }
+            "CONFIG" if words.windows(2).skip(2).any(|pair| is(&pair[0], EVENTS) && !pair[1].is_empty()) => {
+                return Some(format!("{EVENTS} is not served: keys in the kernel cause none"));
+            }
+            "CLIENT" if words.iter().any(|word| is(word, "TRACKING")) && words.iter().any(|word| is(word, "BCAST")) => {
+                return Some(
+                    "CLIENT TRACKING with BCAST is not served: it would not see the keys in the kernel".into(),
+                );
+            }
             "SWAPDB" => true,
             _ if self.database != 0 => false,
+            _ if self.asks_all(name) && self.transaction.is_some() => {
+                return Some(format!("{name} is not served in a transaction"));
+            }
             "SORT" | "SORT_RO" => words.windows(2).skip(2).any(|pair| {
                 // A pattern of keys.
                 (is(&pair[0], "BY") || is(&pair[0], "GET")) && pair[1].contains(&b'*')
             }),
-            _ => WHOLE.contains(&name),
+            _ => false,
         };
         sees_others.then(|| format!("{name} is not served: it would not see the keys in the kernel"))
+    }
+
+    /// Whether it is a request about all keys of database 0.
+    pub(crate) fn asks_all(&self, name: &str) -> bool {
+        self.database == 0 && WHOLE.contains(&name)
     }
 
     /// Requests that change what the client is to redis-server.
@@ -403,11 +353,11 @@ impl Session {
     }
 
     /// Does the command with each of its keys.
-    fn each(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    fn each(&mut self, client: &TcpStream, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
         let (mut all, mut sum) = (Vec::new(), 0);
         for key in &words[1..] {
             let one = [name.as_bytes().to_vec(), key.clone()];
-            let reply = self.answer(name, &one)?;
+            let reply = self.answer(client, name, &one)?;
             let text = std::str::from_utf8(&reply).unwrap_or_default();
             match text.strip_prefix(':').and_then(|text| text.trim_end().parse::<u64>().ok()) {
                 Some(number) => sum += number,
@@ -433,19 +383,7 @@ impl Session {
     /// Drops all keys of the kernel. Those that somebody waits for stay redis-server's.
     fn drop_all(&mut self) -> io::Result<()> {
         let front = self.front.clone();
-        front.while_nothing_moves(|| {
-            for shard in 0..SHARDS {
-                let mut bucket = 0;
-                while bucket < BUCKETS {
-                    let [shard, from] = [shard, bucket].map(|number| number.to_string().into_bytes());
-                    let reply = self.kernel.ask(&encode(&[b"XKFLUSH".to_vec(), shard, from]))?;
-                    let text = std::str::from_utf8(&reply).unwrap_or_default();
-                    let next = text.strip_prefix(':').and_then(|text| text.trim_end().parse().ok());
-                    bucket = next.ok_or_else(|| io::Error::other(format!("XKFLUSH: {}", reply.escape_ascii())))?;
-                }
-            }
-            Ok::<_, io::Error>(())
-        })?;
+        front.while_nothing_moves(|| self.kernel.drop_keys())?;
         let awaited: Vec<Vec<u8>> = held(&self.front.awaited).keys().cloned().collect();
         for key in awaited {
             self.claim_key(&key, true)?;
@@ -460,6 +398,6 @@ fn is_tunnel(name: &str, words: &[Vec<u8>]) -> bool {
     match name {
         "HELLO" => second == "3",
         "CLIENT" => second == "REPLY" || second == "TRACKING",
-        _ => TUNNELS.contains(&name),
+        _ => TUNNELS.contains(&name) || CHANNELS.contains(&name),
     }
 }

@@ -2,22 +2,13 @@
 //! like. All that it asks goes to redis-server from then on, which gets the keys that are named, and all that redis-server
 //! says goes to the client.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+
+use xk_front::read;
 
 use crate::resp::{encode, request, Parsed};
-use crate::session::{write, Session};
-
-/// Reads from a socket that does not block; 0 when it is closed.
-fn read(mut from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match from.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(crate::PAUSE),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
-    }
-}
+use crate::session::Session;
 
 /// A request that redis-server refuses, in order, with these words.
 fn wrong(why: &str) -> Vec<u8> {
@@ -27,21 +18,8 @@ fn wrong(why: &str) -> Vec<u8> {
 impl Session {
     /// Passes on in both directions, from these bytes of the client on, until one of both ends.
     pub(crate) fn tunnel(&mut self, client: &TcpStream, first: Vec<u8>) -> io::Result<()> {
-        let mut from_server = self.server().stream().try_clone()?;
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut more = [0; 16384];
-                while let Ok(length @ 1..) = from_server.read(&mut more) {
-                    if write(client, &more[..length]).is_err() {
-                        break;
-                    }
-                }
-                client.shutdown(Shutdown::Both)
-            });
-            let passed = self.pass(client, first);
-            let _ = self.server().stream().shutdown(Shutdown::Both);
-            passed
-        })
+        let server = self.server().stream().try_clone()?;
+        xk_front::relay(client, &server, || self.pass(client, first))
     }
 
     /// Passes on what the client asks.
@@ -84,6 +62,7 @@ impl Session {
         match name {
             // Here nobody reads whether it was done.
             "SELECT" | "RESET" => return Ok(wrong(&format!("{name} is not served on such a connection"))),
+            _ if self.asks_all(name) => return Ok(wrong(&format!("{name} is not served on such a connection"))),
             "FLUSHALL" | "FLUSHDB" => self.flush(name)?,
             // If redis-server refuses it, keys are handed over that would not have to be.
             "MULTI" => self.begins(),

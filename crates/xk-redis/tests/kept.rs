@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use xk_flex::kept::Kept;
 use xk_policy::{compile, Headers};
 use xk_testing::guest::{boot, file, info, modules, passed, repository, run, wait_for, XK_KO};
 
@@ -62,11 +63,24 @@ mod checks {
         child
     }
 
+    /// It ends before it loads anything, and says why.
+    fn refuses_a_server_with_events() {
+        let option = b"notify-keyspace-events";
+        let mut behind = Client::new(BEHIND);
+        assert_eq!(behind.ask(&[b"CONFIG", b"SET", option, b"KEA"]), b"+OK\r\n");
+        let ended = Command::new(file(COMMAND)).arg(file(OBJECT)).output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && told.contains("notify-keyspace-events"), "{told}");
+        assert!(Kept::open("redis").is_err(), "it has loaded the extension");
+        assert_eq!(behind.ask(&[b"CONFIG", b"SET", option, b""]), b"+OK\r\n");
+    }
+
     pub fn keys_stay_when_the_command_is_killed() {
         let mut server = Command::new("/usr/bin/redis-check-rdb");
         server.arg0("redis-server").args(["--port", &BEHIND.to_string(), "--save", "", "--appendonly", "no"]);
         let mut server = server.stdout(Stdio::null()).spawn().unwrap();
         wait_for("redis-server", || connects(BEHIND));
+        refuses_a_server_with_events();
         let mut members = 0;
         for round in 0..3 {
             let mut command = start();
@@ -99,6 +113,10 @@ mod checks {
             busy.join().unwrap();
             assert!(client.is_closed());
         }
+        // The command ends when its extension is unloaded.
+        let mut command = start();
+        Kept::open("redis").unwrap().unload().unwrap();
+        wait_for("the command ends", || command.try_wait().unwrap().is_some());
         server.kill().unwrap();
         server.wait().unwrap();
     }

@@ -5,22 +5,17 @@
 
 mod redis_requests;
 
+use std::collections::HashSet;
 use std::fs;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use libbpf_rs::{Link, Object};
-use xk_flex::{attach, load, take_ended, Choice, Control, Heap, Limits};
+use xk_flex::{take_ended, Control};
 use xk_policy::{compile, Headers};
-use xk_redis::Front;
 use xk_testing::guest::{boot, file, info, modules, passed, repository, run, wait_for, XK_KO};
-use xk_testing::Random;
 
 use redis_requests::client::{request, Client};
-use redis_requests::{moving, others, words};
+use redis_requests::{moving, others, plain, words};
 
 /// The compiled object. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -30,11 +25,18 @@ const SERVER: &str = "/usr/bin/redis-check-rdb";
 xk_testing::guest_tests! {
     answers_are_those_of_redis,
     replies_are_in_order_however_requests_are_split,
+    a_request_may_fill_the_memory,
     transactions_and_databases_are_those_of_redis,
     a_key_is_of_one_of_the_two,
+    what_would_not_see_keys_in_the_kernel_is_refused,
     what_others_do_meanwhile_is_not_lost_when_a_key_moves,
     a_large_value_moves_as_a_whole,
     a_client_may_listen_and_ask,
+    what_is_no_request_ends_the_connection,
+    requests_about_all_keys_see_those_of_both,
+    each_key_is_seen_once_while_keys_move,
+    keys_go_when_their_time_is_over,
+    who_goes_while_waiting_takes_nothing,
     a_run_that_is_ended_breaks_its_connection,
 }
 
@@ -64,84 +66,7 @@ fn prepare() {
 
 mod checks {
     use super::*;
-
-    /// Where the extension serves, and of a server alone.
-    const PORT: u16 = 6379;
-    const REFERENCE: u16 = 6380;
-    const BEHIND: u16 = 6381;
-
-    fn server(port: u16) -> Child {
-        let mut server = Command::new(SERVER);
-        server.arg0("redis-server").args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
-        let child = server.stdout(Stdio::null()).spawn().unwrap();
-        wait_for("redis-server", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        child
-    }
-
-    /// The extension in front of a server. All stays until the guest ends: a process has one heap at an address.
-    struct Served {
-        object: &'static Object,
-        front: Arc<Front>,
-        _links: Vec<(String, Link)>,
-        _servers: [Child; 2],
-    }
-
-    fn served_once() -> Served {
-        let servers = [BEHIND, REFERENCE].map(server);
-        let loaded = load(&fs::read(file(OBJECT)).unwrap(), &Choice::default());
-        let object = &Box::leak(Box::new(loaded.unwrap_or_else(|error| panic!("{error}")))).object;
-        Control { deadline: None, ..Control::default() }.tell(object).unwrap();
-        let heap = Heap::of(object, Limits { ready: 64 << 20, ..Limits::default() }).unwrap().unwrap();
-        let front = Front::new(object, heap, PORT, ([127, 0, 0, 1], BEHIND).into()).unwrap();
-        let links = attach(object, None).unwrap_or_else(|error| panic!("{error}"));
-        let work = |work: fn(&Arc<Front>, &AtomicBool)| {
-            let front = front.clone();
-            std::thread::spawn(move || work(&front, &AtomicBool::new(false)));
-        };
-        work(|front, never| front.serve(never).unwrap());
-        work(|front, never| front.heap().serve(never).unwrap());
-        wait_for("the port", || std::net::TcpStream::connect(("127.0.0.1", PORT)).is_ok());
-        Served { object, front, _links: links, _servers: servers }
-    }
-
-    struct SendServed(Served);
-
-    // SAFETY: it is in a mutex, and links are only kept.
-    unsafe impl Send for SendServed {}
-
-    /// Does something with a client of the extension and one of the other server. Neither has a key.
-    fn beside(work: impl FnOnce(&mut Client, &mut Client, &Object)) {
-        // Links may be used by one thread only, and each test is one.
-        static SERVED: Mutex<Option<SendServed>> = Mutex::new(None);
-        let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        let Served { object, front, .. } = &served.get_or_insert_with(|| SendServed(served_once())).0;
-        let [mut one, mut other] = [PORT, REFERENCE].map(Client::new);
-        for client in [&mut one, &mut other] {
-            assert_eq!(client.ask(&[b"FLUSHALL"]), b"+OK\r\n");
-        }
-        work(&mut one, &mut other, object);
-        assert_eq!(take_ended(object).unwrap(), []);
-        let usage = front.heap().usage();
-        assert_eq!((usage.invalid, usage.lost, usage.refused), (0, 0, 0), "{usage:?}");
-    }
-
-    fn random() -> Random {
-        let seed =
-            u64::from(std::process::id()) << 32 ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
-        println!("seed {seed}");
-        Random(seed)
-    }
-
-    fn said(bytes: &[u8]) -> String {
-        bytes.escape_ascii().to_string()
-    }
-
-    /// Asks both for the same, who must answer the same.
-    fn both(one: &mut Client, other: &mut Client, number: usize, words: &[Vec<u8>]) {
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let replies = [one, other].map(|client| said(&client.ask(&words)));
-        assert_eq!(replies[0], replies[1], "request {number}: {}", said(&request(&words)));
-    }
+    use redis_requests::served::{beside, both, random, said, scanned, sorted, BEHIND, PORT, REFERENCE};
 
     pub fn answers_are_those_of_redis() {
         beside(|one, other, _| {
@@ -257,7 +182,7 @@ mod checks {
                 other.send(&all);
                 let mut left = all.as_slice();
                 while !left.is_empty() {
-                    let length = 1 + random.below(random_length(left.len(), round));
+                    let length = 1 + random.below(if round % 3 == 0 { left.len() } else { left.len().min(200) });
                     one.send(&left[..length]);
                     left = &left[length..];
                 }
@@ -269,13 +194,14 @@ mod checks {
         });
     }
 
+    fn is(client: &mut Client, words: &[&str], reply: &str) {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        assert_eq!(said(&client.ask(&words)), format!("{reply}\\r\\n"), "{words:?}");
+    }
+
     pub fn a_key_is_of_one_of_the_two() {
         beside(|one, _, _| {
             let mut behind = Client::new(BEHIND);
-            let is = |client: &mut Client, words: &[&str], reply: &str| {
-                let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-                assert_eq!(said(&client.ask(&words)), format!("{reply}\\r\\n"), "{words:?}");
-            };
             is(one, &["SET", "here", "1"], "+OK");
             is(&mut behind, &["EXISTS", "here"], ":0");
             is(one, &["LPUSH", "there", "1"], ":1");
@@ -308,9 +234,7 @@ mod checks {
             is(one, &["SET", "gone", "1", "PX", "1"], "+OK");
             std::thread::sleep(Duration::from_millis(5));
             is(one, &["APPEND", "gone", "2"], ":1");
-            // What would not see the kernel's keys is refused.
-            is(one, &["KEYS", "*"], "-ERR xk: KEYS is not served: it would not see the keys in the kernel");
-            // So is what may not be done, and a transaction with it.
+            // What may not be done is refused, and a transaction with it.
             is(one, &["MULTI"], "+OK");
             is(one, &["SET", "here", "3"], "+QUEUED");
             is(one, &["FLUSHALL"], "-ERR xk: FLUSHALL is not served in a transaction");
@@ -324,6 +248,19 @@ mod checks {
             is(one, &["FLUSHALL"], "+OK");
             is(one, &["SET", "there", "3"], "+OK");
             is(&mut behind, &["EXISTS", "there"], ":0");
+        });
+    }
+
+    pub fn what_would_not_see_keys_in_the_kernel_is_refused() {
+        beside(|one, _, _| {
+            is(
+                one,
+                &["CONFIG", "SET", "notify-keyspace-events", "KA"],
+                "-ERR xk: notify-keyspace-events is not served: keys in the kernel cause none",
+            );
+            let tracking = "-ERR xk: CLIENT TRACKING with BCAST is not served: it would not see the keys in the kernel";
+            is(one, &["client", "tracking", "on", "bcast"], tracking);
+            is(one, &["SWAPDB", "0", "1"], "-ERR xk: SWAPDB is not served: it would not see the keys in the kernel");
         });
     }
 
@@ -370,11 +307,177 @@ mod checks {
             assert_eq!(one.ask(&[b"PUBLISH", b"c", b"x"]), b":1\r\n");
             assert_eq!(client.reply(), b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
             assert_eq!(client.ask(&[b"UNSUBSCRIBE"]), b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n");
+            // One reply for each channel.
+            let mut other = Client::new(PORT);
+            assert_eq!(other.ask(&[b"UNSUBSCRIBE", b"c", b"d"]), b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n");
+            assert_eq!(other.reply(), b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nd\r\n:0\r\n");
             assert_eq!(one.ask(&[b"SET", b"t", b"1"]), b"+OK\r\n");
             assert_eq!(client.ask(&[b"GET", b"t"]), b"$1\r\n1\r\n", "this one, too");
             assert_eq!(one.ask(&[b"INCR", b"t"]), b":2\r\n");
             assert_eq!(client.ask(&[b"QUIT"]), b"+OK\r\n");
             assert!(client.is_closed());
+        });
+    }
+
+    pub fn what_is_no_request_ends_the_connection() {
+        let wrong =
+            ["*a\r\n", "*02\r\n", "*-0\r\n", "*2147483648\r\n", "*1\r\n$-1\r\n", "*1\r\n$01\r\nx", "*1\r\n$a\r\n"];
+        let wrong = [&wrong[..], &["*1\r\n#4\r\n", "*1\r\n$9999999999\r\n", "*01\r\n$4\r\nPING\r\n"]].concat();
+        beside(|_, _, _| {
+            for bytes in wrong {
+                let begins = request(&[b"SET", b"s", b"0123456789"]);
+                let replies = [PORT, REFERENCE].map(|port| {
+                    let mut client = Client::new(port);
+                    client.send(&[&begins, bytes.as_bytes()].concat());
+                    assert_eq!(client.reply(), b"+OK\r\n");
+                    let reply = said(&client.reply());
+                    assert!(client.is_closed(), "{bytes:?}");
+                    reply
+                });
+                assert_eq!(replies[0], replies[1], "{bytes:?}");
+            }
+        });
+    }
+
+    /// In two packets, of which the first one has more than the kernel's program works on at once, or nearly so much.
+    pub fn a_request_may_fill_the_memory() {
+        beside(|one, _, _| {
+            let mut random = random();
+            for round in 0..60 {
+                let value = vec![b'a' + (round % 26) as u8; 7400 + random.below(800)];
+                let asked = request(&[b"SET", b"long", &value]);
+                let first = asked.len() - 1 - random.below(300);
+                one.send(&asked[..first]);
+                std::thread::sleep(Duration::from_millis(2));
+                one.send(&asked[first..]);
+                assert_eq!(one.reply(), b"+OK\r\n", "{} bytes, {first} of them first", asked.len());
+                let wanted = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+                assert!(one.ask(&[b"GET", b"long"]) == wanted, "{} bytes, {first} of them first", asked.len());
+            }
+        });
+    }
+
+    pub fn requests_about_all_keys_see_those_of_both() {
+        const PATTERNS: [&str; 12] =
+            ["*", "s*", "?1", "[sz]?", "[^s]*", "*[0-4]", "h[3-1]", "\\s*", "s1", "", "*\\", "[s-"];
+        beside(|one, other, _| {
+            let mut random = random();
+            for number in 0..3000 {
+                let words = if random.below(20) == 0 { moving(&mut random) } else { words(&mut random) };
+                both(one, other, number, &words);
+                if number % 10 > 0 {
+                    continue;
+                }
+                both(one, other, number, &[b"DBSIZE".to_vec()]);
+                let letters: Vec<u8> = (0..random.below(6)).map(|_| random.pick(b"sz*?[]^-\\01")).collect();
+                for pattern in [random.pick(&PATTERNS).as_bytes(), &letters] {
+                    let [seen, wanted] = [&mut *one, &mut *other].map(|one| sorted(&one.ask(&[b"KEYS", pattern])));
+                    assert_eq!(seen, wanted, "request {number}, pattern {}", said(pattern));
+                    let count = (1 + random.below(40)).to_string();
+                    let kind = random.pick(&[&b"string"[..], b"zset", b"HASH", b"list", b"other"]);
+                    let options = [&b"MATCH"[..], pattern, b"COUNT", count.as_bytes(), b"TYPE", kind];
+                    let options = &options[..2 * random.below(4)];
+                    let [seen, wanted] = [&mut *one, &mut *other].map(|client| scanned(client, options));
+                    assert_eq!(seen, wanted, "request {number}, {options:?}");
+                }
+                let random_key = one.ask(&[b"RANDOMKEY"]);
+                let end = random_key.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+                if random_key != b"$-1\r\n" {
+                    let key = &random_key[end..random_key.len() - 2];
+                    assert_eq!(other.ask(&[b"EXISTS", key]), b":1\r\n", "{}", said(key));
+                }
+                for wrong in
+                    ["KEYS", "SCAN 0 COUNT", "SCAN x", "SCAN 0 COUNT 0", "DBSIZE 1", "RANDOMKEY 1", "SCAN 0 A 1"]
+                {
+                    both(one, other, number, &wrong.split(' ').map(Vec::from).collect::<Vec<_>>());
+                }
+            }
+            // Each of few can be the random one.
+            one.ask(&[b"FLUSHALL"]);
+            assert_eq!(one.ask(&[b"RANDOMKEY"]), b"$-1\r\n");
+            one.ask(&[b"MSET", b"here", b"1"]);
+            (0..6).for_each(|number| assert_eq!(one.ask(&[b"SET", format!("k{number}").as_bytes(), b"1"]), b"+OK\r\n"));
+            one.ask(&[b"APPEND", b"k3", b"2"]);
+            let seen: HashSet<Vec<u8>> = (0..400).map(|_| one.ask(&[b"RANDOMKEY"])).collect();
+            assert_eq!(seen.len(), 7);
+            // In a transaction they would be asked when redis-server does what was queued.
+            one.ask(&[b"MULTI"]);
+            assert_eq!(one.ask(&[b"KEYS", b"*"]), b"-ERR xk: KEYS is not served in a transaction\r\n");
+            one.ask(&[b"DISCARD"]);
+        });
+    }
+
+    pub fn each_key_is_seen_once_while_keys_move() {
+        const KEYS: usize = 300;
+        beside(|one, _, _| {
+            let names: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
+            let mut wanted = names.clone();
+            wanted.sort();
+            for _ in 0..3 {
+                one.ask(&[b"FLUSHALL"]);
+                names.iter().for_each(|name| assert_eq!(one.ask(&[b"SET", name.as_bytes(), b"1"]), b"+OK\r\n"));
+                std::thread::scope(|scope| {
+                    let moved = scope.spawn(|| {
+                        let mut client = Client::new(PORT);
+                        names
+                            .iter()
+                            .for_each(|name| assert_eq!(client.ask(&[b"APPEND", name.as_bytes(), b"2"]), b":2\r\n"));
+                    });
+                    let mut turns = 0;
+                    while !moved.is_finished() || turns < 3 {
+                        assert_eq!(sorted(&one.ask(&[b"KEYS", b"*"])), wanted);
+                        assert_eq!(scanned(one, &[b"COUNT", b"50"]), wanted);
+                        assert_eq!(one.ask(&[b"DBSIZE"]), format!(":{KEYS}\r\n").into_bytes());
+                        turns += 1;
+                    }
+                });
+            }
+        });
+    }
+
+    pub fn keys_go_when_their_time_is_over() {
+        beside(|one, _, _| {
+            let mut behind = Client::new(BEHIND);
+            for number in 0..500 {
+                let key = format!("k{number}");
+                let time = if number % 5 == 0 { "9000000" } else { "300" };
+                assert_eq!(one.ask(&[b"SET", key.as_bytes(), b"1", b"PX", time.as_bytes()]), b"+OK\r\n");
+                assert_eq!(one.ask(&[b"HSET", b"h", key.as_bytes(), b"1"]), b":1\r\n");
+            }
+            assert_eq!(one.ask(&[b"PEXPIRE", b"h", b"50"]), b":1\r\n");
+            assert_eq!(one.ask(&[b"SET", b"stays", b"1", b"PX", b"5"]), b"+OK\r\n");
+            assert_eq!(one.ask(&[b"PERSIST", b"stays"]), b":1\r\n");
+            // Nobody asks for the keys: xk-redis drops them.
+            wait_for("only 101 keys", || one.ask(&[b"DBSIZE"]) == b":101\r\n");
+            assert_eq!(behind.ask(&[b"DBSIZE"]), b":0\r\n");
+            assert_eq!(sorted(&one.ask(&[b"KEYS", b"k?"])), ["k0", "k5"]);
+        });
+    }
+
+    pub fn who_goes_while_waiting_takes_nothing() {
+        beside(|one, _, _| {
+            let mut behind = Client::new(BEHIND);
+            let mut waiting = |number: usize| {
+                let wanted = format!("\r\nblocked_clients:{number}\r\n");
+                let text =
+                    |client: &mut Client| String::from_utf8_lossy(&client.ask(&[b"INFO", b"clients"])).into_owned();
+                wait_for("clients that wait", || text(&mut behind).contains(&wanted));
+            };
+            let pops = request(&[b"BLPOP", b"list", b"0"]);
+            let mut clients: Vec<Client> = (0..3).map(|_| Client::new(PORT)).collect();
+            // Replies to what came before are not held up, and what comes behind is not done any more.
+            clients[0].send(
+                &[request(&[b"SET", b"before", b"1"]), pops.clone(), request(&[b"SET", b"behind", b"1"])].concat(),
+            );
+            assert_eq!(clients[0].reply(), b"+OK\r\n");
+            clients[1].send(&pops);
+            clients[2].send(&[request(&[b"HELLO", b"3"]), pops].concat());
+            waiting(3);
+            drop(clients);
+            waiting(0);
+            assert_eq!(one.ask(&[b"LPUSH", b"list", b"element"]), b":1\r\n");
+            assert_eq!(one.ask(&[b"LRANGE", b"list", b"0", b"-1"]), b"*1\r\n$7\r\nelement\r\n");
+            assert_eq!(one.ask(&[b"MGET", b"before", b"behind"]), b"*2\r\n$1\r\n1\r\n$-1\r\n");
         });
     }
 
@@ -390,26 +493,5 @@ mod checks {
             assert!(!take_ended(object).unwrap().is_empty());
             assert_eq!(Client::new(PORT).ask(&[b"GET", b"key"]), b"$1\r\n1\r\n", "other connections go on");
         });
-    }
-
-    fn random_length(most: usize, round: usize) -> usize {
-        if round % 3 == 0 {
-            most
-        } else {
-            most.min(200)
-        }
-    }
-
-    /// A request that the kernel or the server may answer, and that is never refused.
-    fn plain(random: &mut Random) -> Vec<Vec<u8>> {
-        loop {
-            let words = words(random);
-            let odd = |word: &Vec<u8>| [&b"-0"[..], b"9223372036854775807", b""].contains(&word.as_slice());
-            // Sums of such scores are refused.
-            let is_large = |word: &Vec<u8>| word.windows(4).any(|some| some == b"9007");
-            if !words.iter().any(|word| odd(word) || is_large(word)) {
-                return words;
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@ mod compile;
 pub mod guest;
 pub mod kernels;
 mod machine;
+pub mod memcached;
 mod objects;
 mod random;
 

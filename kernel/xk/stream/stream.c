@@ -6,7 +6,7 @@
  * takes the length of the changed packet for what the connection has consumed. With these kfuncs,
  * the program drops each packet, and sends replies and passes requests on as bytes of its own.
  *
- * Softirqs are disabled between xk_stream_acquire() and xk_stream_release(). So no packet is
+ * Softirqs are disabled between xk_stream_acquire() and xk_stream_done(). So no packet is
  * processed in between on this CPU, and programs may keep what they work on in memory of the CPU.
  */
 #include <linux/bpf.h>
@@ -45,7 +45,6 @@
 /* The connection of the packet that a program has. One per CPU, since softirqs are disabled. */
 struct xk_stream {
 	struct sock *sk;	/* NULL: no program has one */
-	bool done;
 };
 
 static DEFINE_PER_CPU(struct xk_stream, streams);
@@ -154,8 +153,7 @@ __bpf_kfunc_start_defs();
 
 /*
  * The connection of the packet; NULL if it is none, is not in a sockmap, or has a protocol above
- * TCP, in which case it is broken. Softirqs are disabled until it is released. A program that
- * releases it and has not called xk_stream_done() has lost requests: the connection is broken then.
+ * TCP, in which case it is broken. Softirqs are disabled until it is released.
  */
 __bpf_kfunc struct xk_stream *xk_stream_acquire(struct __sk_buff *packet)
 {
@@ -182,25 +180,21 @@ __bpf_kfunc struct xk_stream *xk_stream_acquire(struct __sk_buff *packet)
 		return NULL;
 	}
 	stream->sk = sk;
-	stream->done = false;
 	return stream;
 }
 
-/* Releases the connection. */
+/* Releases the connection. The program has lost requests, so it is broken. */
 __bpf_kfunc void xk_stream_release(struct xk_stream *stream)
 {
-	struct sock *sk = stream->sk;
-
-	stream->sk = NULL;
-	if (!stream->done)
-		stream_break(sk);
-	local_bh_enable();
+	stream_break(stream->sk);
+	xk_stream_done(stream);
 }
 
-/* The program has done, or passed on, all that the packet asks for. */
+/* Releases the connection. The program has done, or passed on, all that the packet asks for. */
 __bpf_kfunc void xk_stream_done(struct xk_stream *stream)
 {
-	stream->done = true;
+	stream->sk = NULL;
+	local_bh_enable();
 }
 
 /*
@@ -249,7 +243,7 @@ __bpf_kfunc_end_defs();
 BTF_KFUNCS_START(stream_kfuncs)
 BTF_ID_FLAGS(func, xk_stream_acquire, KF_ACQUIRE | KF_RET_NULL)
 BTF_ID_FLAGS(func, xk_stream_release, KF_RELEASE)
-BTF_ID_FLAGS(func, xk_stream_done, KF_TRUSTED_ARGS)
+BTF_ID_FLAGS(func, xk_stream_done, KF_RELEASE)
 BTF_ID_FLAGS(func, xk_stream_send, KF_TRUSTED_ARGS)
 BTF_ID_FLAGS(func, xk_stream_pass, KF_TRUSTED_ARGS)
 BTF_KFUNCS_END(stream_kfuncs)

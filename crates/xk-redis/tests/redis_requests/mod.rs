@@ -1,6 +1,7 @@
 //! Random requests in Redis' protocol. Some are none.
 
 pub mod client;
+pub mod served;
 
 use xk_testing::Random;
 
@@ -291,5 +292,18 @@ pub fn others(random: &mut Random) -> Vec<Word> {
         13 => vec![b"NoSuchCommand".into(), short(random)],
         14 => vec![name(random, "DEL"), list, key(random, "s"), set],
         _ => vec![name(random, "EVAL"), b"return redis.call('append', KEYS[1], 'x')".into(), b"1".into(), text],
+    }
+}
+
+/// A request that the kernel or the server may answer, and that is never refused.
+pub fn plain(random: &mut Random) -> Vec<Vec<u8>> {
+    loop {
+        let words = words(random);
+        let odd = |word: &Vec<u8>| [&b"-0"[..], b"9223372036854775807", b""].contains(&word.as_slice());
+        // Sums of such scores are refused.
+        let is_large = |word: &Vec<u8>| word.windows(4).any(|some| some == b"9007");
+        if !words.iter().any(|word| odd(word) || is_large(word)) {
+            return words;
+        }
     }
 }

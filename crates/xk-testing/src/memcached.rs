@@ -1,8 +1,6 @@
 //! Random requests in memcached's text protocol. Some are none.
 
-pub mod client;
-
-use xk_testing::Random;
+use crate::Random;
 
 fn key(random: &mut Random) -> String {
     let number = random.below(40);
@@ -18,8 +16,24 @@ fn key(random: &mut Random) -> String {
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
-    let numbers =
-        ["0", "9", "10", "99", " 7", "-0", "-5", "+3", "7 x", "12x", "", "\t8\n", "18446744073709551616", "- 1", "0x1"];
+    let numbers = [
+        "0",
+        "9",
+        "10",
+        "99",
+        " 7",
+        "-0",
+        "-5",
+        "+3",
+        "7 x",
+        "12x",
+        "",
+        "\t8\n",
+        "18446744073709551616",
+        "- 1",
+        "0x1",
+        "7\0x",
+    ];
     match random.below(4) {
         0 => random.pick(&numbers).into(),
         // Above half of the largest one, memcached looks for a sign behind the value, too.

@@ -1,13 +1,11 @@
-//! What the kernel notes of a connection: `struct rd_connection` of `bpf/servers/redis/work.h`.
+//! What the kernel notes of a connection: `struct sv_connection` of `bpf/servers/connections.h`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{MapCore as _, MapFlags};
+use xk_flex::Heap;
 
-use crate::Front;
-
-/// Offsets in `struct rd_connection`.
+/// Offsets in `struct sv_connection`.
 const PASSED: u64 = 16;
 const DONE: u64 = 24;
 const ASKS: u64 = 32;
@@ -15,8 +13,8 @@ const ASKS: u64 = 32;
 const IPV4: u32 = 2;
 const IPV6: u32 = 10;
 
-/// A peer as `struct rd_peer`.
-fn bytes(peer: SocketAddr) -> Vec<u8> {
+/// A peer as `struct sv_peer`.
+pub(crate) fn bytes(peer: SocketAddr) -> Vec<u8> {
     let (mut ip, family) = ([0; 16], if peer.is_ipv4() { IPV4 } else { IPV6 });
     match peer.ip() {
         IpAddr::V4(address) => ip[..4].copy_from_slice(&address.octets()),
@@ -27,7 +25,7 @@ fn bytes(peer: SocketAddr) -> Vec<u8> {
     [ip.as_slice(), &port.to_ne_bytes(), &family.to_ne_bytes()].concat()
 }
 
-/// The peer that `struct rd_peer` names.
+/// The peer that `struct sv_peer` names.
 pub(crate) fn peer(bytes: &[u8]) -> Option<SocketAddr> {
     let ip: [u8; 16] = bytes.get(..16)?.try_into().ok()?;
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -42,33 +40,39 @@ pub(crate) fn closed(bytes: &[u8]) -> Option<u64> {
     (record != 0).then_some(record)
 }
 
+/// What a connection of our own is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Asks {
+    /// To ask what clients have asked.
+    Requests = 1,
+    /// Also to move keys.
+    Moves = 2,
+}
+
 /// Where it is in the heap.
-pub(crate) struct Record(u64);
+#[derive(Debug)]
+pub struct Record(u64);
 
 impl Record {
-    /// That of the connection of a peer; nothing if the kernel does not have it.
-    pub(crate) fn of(front: &Front, peer: SocketAddr) -> Option<Self> {
-        let value = front.connections.lookup(&bytes(peer), MapFlags::ANY).ok()??;
-        Some(Self(u64::from_ne_bytes(value.try_into().ok()?)))
+    pub(crate) fn at(address: u64) -> Self {
+        Self(address)
     }
 
     /// How many bytes were passed on.
-    pub(crate) fn passed(&self, front: &Front) -> u64 {
-        front.heap.word(self.0 + PASSED).map_or(0, |word| word.load(Ordering::Acquire))
+    pub(crate) fn passed(&self, heap: &Heap<'_>) -> u64 {
+        heap.word(self.0 + PASSED).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// So many bytes that were passed on are answered.
-    pub(crate) fn done(&self, front: &Front, bytes: u64) {
-        if let Some(word) = front.heap.word(self.0 + DONE) {
+    /// So many of the bytes that were passed on are answered.
+    pub fn done(&self, heap: &Heap<'_>, bytes: u64) {
+        if let Some(word) = heap.word(self.0 + DONE) {
             word.store(bytes, Ordering::Release);
         }
     }
 
-    /// The kernel passes nothing on, and says of what it does not answer that it does not. Such a connection may move keys.
-    pub(crate) fn asks(&self, front: &Front, moves: bool) {
-        if let Some(word) = front.heap.word(self.0 + ASKS) {
-            // `RD_MOVES`
-            word.store(if moves { 2 } else { 1 }, Ordering::Release);
+    pub(crate) fn asks(&self, heap: &Heap<'_>, asks: Asks) {
+        if let Some(word) = heap.word(self.0 + ASKS) {
+            word.store(asks as u64, Ordering::Release);
         }
     }
 }

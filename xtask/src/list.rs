@@ -21,6 +21,9 @@ pub struct Row {
     pub defined_at: String,
     /// What stands there.
     pub text: String,
+    /// The full ID of the constant, if it is known. The list does not have it.
+    #[serde(default)]
+    pub constant: Option<String>,
 }
 
 impl Row {
@@ -29,6 +32,9 @@ impl Row {
     /// # Errors
     /// When the row is an expression without exactly one integer literal.
     pub fn spec(&self) -> Result<String> {
+        if let Some(id) = &self.constant {
+            return Ok(id.clone());
+        }
         let mut letters = self.name.chars();
         let identifier = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
             && letters.all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -76,7 +82,7 @@ fn row(line: &str) -> Result<Row> {
     };
     let id = id.parse().with_context(|| format!("`{id}` is no number"))?;
     ensure!(!name.is_empty(), "the name is empty");
-    Ok(Row { id, name: name.to_owned(), defined_at: defined_at.to_owned(), text: text.to_owned() })
+    Ok(Row { id, name: name.to_owned(), defined_at: defined_at.to_owned(), text: text.to_owned(), constant: None })
 }
 
 /// Part `index` of `of` parts, counted from 1.
@@ -111,7 +117,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, text: &str) -> Result<String> {
-        Row { id: 1, name: name.into(), defined_at: "a/b.c:7".into(), text: text.into() }.spec()
+        Row { id: 1, name: name.into(), defined_at: "a/b.c:7".into(), text: text.into(), constant: None }.spec()
     }
 
     #[test]
@@ -138,8 +144,9 @@ mod tests {
 
     #[test]
     fn shards_are_a_partition() {
-        let rows: Vec<Row> =
-            (0..108).map(|id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new() }).collect();
+        let rows: Vec<Row> = (0..108)
+            .map(|id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new(), constant: None })
+            .collect();
         for of in [1, 2, 7, 108, 200] {
             let mut seen = Vec::new();
             let mut sizes = Vec::new();

@@ -14,6 +14,9 @@ mod inside;
 mod lab;
 mod list;
 mod probes;
+mod sched_faults;
+mod sched_fuzz;
+mod sched_rounds;
 mod side_by_side;
 mod soak;
 mod spans;
@@ -56,6 +59,12 @@ enum Task {
     FlexFuzz(flex_fuzz::Arguments),
     /// Rewrite the kernel's own eBPF selftests, and compare what the verifier says before and after
     FlexObjects(flex_objects::Arguments),
+    /// Let policies of xk_sched.ko make every mistake, beside others that make none
+    SchedFaults(sched_faults::Arguments),
+    /// Let a policy of xk_sched.ko schedule random threads of made-up machines, in user space
+    SchedFuzz(sched_fuzz::Arguments),
+    /// Move live threads between policies of xk_sched.ko, under load, while CPUs and modules come and go
+    SchedRounds(sched_rounds::Arguments),
     /// Draw instructions of vmlinux for `inside hold`, and compile its program
     #[command(hide = true)]
     Drawn(drawn::Arguments),
@@ -77,6 +86,9 @@ fn main() -> ExitCode {
         Task::FlexCancel(arguments) => flex::run(&arguments),
         Task::FlexFuzz(arguments) => flex_fuzz::run(&arguments),
         Task::FlexObjects(arguments) => flex_objects::run(&arguments),
+        Task::SchedFaults(arguments) => sched_faults::run(&arguments),
+        Task::SchedFuzz(arguments) => sched_fuzz::run(&arguments),
+        Task::SchedRounds(arguments) => sched_rounds::run(&arguments),
         Task::Drawn(arguments) => drawn::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };

@@ -11,6 +11,14 @@ use anyhow::{Context, Result};
 /// # Errors
 /// One of those of `each`.
 pub fn side_by_side<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    at_once(available_parallelism()?.get(), items, each)
+}
+
+/// The same, at most so many at once.
+///
+/// # Errors
+/// One of those of `each`.
+pub fn at_once<T: Sync, R: Send>(most: usize, items: &[T], each: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
     let worker = || -> Result<Vec<(usize, R)>> {
         let mut done = Vec::new();
@@ -21,7 +29,7 @@ pub fn side_by_side<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R
         }
     };
     let mut done = scope(|scope| -> Result<Vec<(usize, R)>> {
-        let workers = available_parallelism()?.get().min(items.len());
+        let workers = most.max(1).min(items.len());
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().ok()).collect();
         let parts: Result<Vec<_>> =
@@ -47,6 +55,23 @@ mod tests {
         };
         assert_eq!(side_by_side(&items, slow_first).unwrap(), (0..50).map(|item| item * 2).collect::<Vec<_>>());
         assert_eq!(side_by_side(&[], |item: &u64| Ok(*item)).unwrap(), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn no_more_than_wanted_are_at_work_at_once() {
+        let (at_work, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let count = |_: &u64| {
+            most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            at_work.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let items: Vec<u64> = (0..50).collect();
+        for (jobs, expected) in [(0, 1), (1, 1), (3, 3)] {
+            most.store(0, Ordering::SeqCst);
+            at_once(jobs, &items, count).unwrap();
+            assert!(most.load(Ordering::SeqCst) <= expected, "{jobs}: {most:?}");
+        }
     }
 
     #[test]

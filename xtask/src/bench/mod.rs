@@ -7,6 +7,7 @@ mod flex;
 mod many;
 mod probe;
 mod sched;
+mod sched_effect;
 mod transition;
 mod trigger;
 mod tuner;
@@ -65,6 +66,8 @@ enum Name {
     TunerLive,
     /// What a switch between threads costs under policies of xk_sched.ko
     Sched,
+    /// What policies of xk_sched.ko gain: a server beside batch work, and three policies at once
+    SchedEffect,
     /// All of them
     All,
 }
@@ -124,6 +127,10 @@ fn of_others(arguments: &Arguments, chosen: &impl Fn(Name) -> bool) -> Result<Re
     }
     if chosen(Name::Sched) {
         verdict = verdict.and(judge(json, &sched::run()?, sched::Result::table, sched::Result::verdict)?);
+    }
+    if chosen(Name::SchedEffect) {
+        use sched_effect::Result;
+        verdict = verdict.and(judge(json, &sched_effect::run()?, Result::table, Result::verdict)?);
     }
     if chosen(Name::Coverage) {
         verdict = verdict.and(judge(

@@ -10,6 +10,7 @@ mod outcome;
 mod place;
 mod pool;
 mod report;
+mod sample;
 mod unseen;
 mod worker;
 
@@ -23,8 +24,11 @@ use anyhow::{ensure, Context, Result};
 
 use crate::lab;
 use crate::list::{self, Row, Shard};
+use xk_kernel::Tree;
+
 use outcome::{Outcome, Summary};
 use place::Results;
+use sample::Sample;
 
 /// Options of `cargo xtask corpus`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +39,12 @@ pub struct Arguments {
     /// The list (default: xtask/corpus.tsv)
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Draw N constants at random from what `xk scan` proposes, instead of the list
+    #[arg(long, value_name = "N", conflicts_with_all = ["file", "report", "load", "worker"])]
+    sample: Option<usize>,
+    /// With --sample: only constants in these folders or subsystems
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "sample")]
+    within: Vec<String>,
     /// Constants to analyse side by side (default: as many as there are processors and memory for)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -60,12 +70,25 @@ pub struct Arguments {
     /// its code
     #[arg(long, value_name = "N", conflicts_with_all = ["report", "load", "worker"])]
     unseen: Option<usize>,
-    /// With --unseen: draw the same values again (default: others each time)
-    #[arg(long, requires = "unseen", value_name = "NUMBER")]
+    /// With --sample and --unseen: draw the same constants and values again (default: others each time)
+    #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Answer rows on standard input; for the runner itself
     #[arg(long, hide = true, value_name = "COMPILERS")]
     worker: Option<usize>,
+}
+
+impl Arguments {
+    /// The rows of the list, or of a sample.
+    fn rows(&self, tree: &Tree, seed: u64) -> Result<Vec<Row>> {
+        if let Some(number) = self.sample {
+            eprintln!("sample: seed {seed}");
+            return Sample { number, seed, within: &self.within }.draw(tree);
+        }
+        let file =
+            self.file.clone().map_or_else(|| Ok(lab::repository()?.join("xtask/corpus.tsv")), Ok::<_, anyhow::Error>);
+        list::read(&file?)
+    }
 }
 
 /// Runs the list.
@@ -78,12 +101,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return worker::serve(compilers);
     }
     let started = Instant::now();
-    let file = match &arguments.file {
-        Some(file) => file.clone(),
-        None => lab::repository()?.join("xtask/corpus.tsv"),
-    };
-    let rows = arguments.shard.rows(&list::read(&file)?);
     let (image, tree) = lab::image_and_tree()?;
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
+    let seed = arguments.seed.unwrap_or_else(now);
+    let rows = arguments.shard.rows(&arguments.rows(&tree, seed)?);
     let results = Results::open(&image, &tree)?;
     let release = image.id().release.clone();
     drop((image, tree));
@@ -98,11 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     } else if arguments.load {
         load::run(&outcomes, &results, &arguments.backend, arguments.json)?;
     } else if let Some(number) = arguments.unseen {
-        let now =
-            || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let jobs = arguments.jobs.map_or_else(|| processors.min(fitting()), usize::from);
-        unseen::run(&outcomes, &results, number, arguments.seed.unwrap_or_else(now), jobs, arguments.json)?;
+        unseen::run(&outcomes, &results, number, seed, jobs, arguments.json)?;
     } else if arguments.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {

@@ -116,12 +116,18 @@ pub fn reason(code: &str, text: impl Into<String>) -> Reason {
     Reason { code: code.to_owned(), text: text.into() }
 }
 
+/// Reasons that lie in what the constant is for.
+const INHERENT: [&str; 3] = ["layout_change", "conditional", "boot_only"];
+
 /// All of them. Its fields are those of the last JSON object.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Summary {
     corpus: usize,
     deployed: usize,
     usable: usize,
+    /// Those of the deployed ones that no analysis can make usable: the value decides the size of an array or a structure,
+    /// is read by the preprocessor, or is used by code that is gone after boot.
+    inherent: usize,
     /// Usable ones of which a range of values is proved.
     for_all: usize,
     /// Those of them of which all that the type of the constant can hold is proved.
@@ -161,6 +167,7 @@ impl Summary {
             corpus: outcomes.len(),
             deployed: outcomes.len() - count(Status::NotDeployed),
             usable: count(Status::Usable),
+            inherent: INHERENT.iter().filter_map(|code| refused.get(*code)).sum(),
             for_all: usable().filter(|outcome| outcome.proved.is_some()).count(),
             for_all_of_type: usable().filter(|outcome| outcome.proved.is_some() && outcome.unproved.is_none()).count(),
             values: usable().filter(|outcome| outcome.proved.is_none()).count(),
@@ -202,7 +209,7 @@ mod tests {
 
     #[test]
     fn everything_is_counted_once() {
-        let row = |id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new() };
+        let row = |id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new(), constant: None };
         let of = |id, status, code, seconds| Outcome::without(&row(id), status, reason(code, "why"), seconds);
         let mut usable = of(1, Status::Usable, "", 4.0);
         (usable.spans, usable.spans_proved, usable.jump, usable.int3) = (3, 3, 1, 2);

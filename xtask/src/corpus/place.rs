@@ -63,6 +63,7 @@ impl Results {
     }
 
     fn key(&self, row: &Row) -> String {
-        self.keys.of(&[WORKER, &row.id.to_string(), &row.name, &row.defined_at, &row.text])
+        let constant = row.constant.as_deref().unwrap_or_default();
+        self.keys.of(&[WORKER, &row.id.to_string(), &row.name, &row.defined_at, &row.text, constant])
     }
 }

@@ -176,7 +176,13 @@ for line in sys.stdin:
     #[test]
     fn a_worker_that_dies_hangs_or_babbles_does_not_stop_the_rest() {
         let rows: Vec<Row> = (0..8)
-            .map(|id| Row { id, name: format!("N{id}"), defined_at: "a.c:1".into(), text: String::new() })
+            .map(|id| Row {
+                id,
+                name: format!("N{id}"),
+                defined_at: "a.c:1".into(),
+                text: String::new(),
+                constant: None,
+            })
             .collect();
         for workers in [1, 3] {
             // Long enough for an interpreter to start.

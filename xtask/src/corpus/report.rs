@@ -145,7 +145,13 @@ mod tests {
 
     #[test]
     fn the_page_names_every_constant_and_every_reason() {
-        let row = |id, name: &str| Row { id, name: name.into(), defined_at: "a.c:1".into(), text: String::new() };
+        let row = |id, name: &str| Row {
+            id,
+            name: name.into(),
+            defined_at: "a.c:1".into(),
+            text: String::new(),
+            constant: None,
+        };
         let rows = [row(1, "A"), row(2, "x >> 3 | y"), row(3, "GONE"), row(4, "GOOD")];
         let usable = Outcome::without(&rows[3], Status::Usable, reason("", ""), 1.0);
         let outcomes = [

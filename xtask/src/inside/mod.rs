@@ -11,6 +11,8 @@ pub mod memcached;
 pub mod objects;
 pub mod probes;
 pub mod redis;
+pub mod sched;
+pub mod sched_effect;
 pub mod soak;
 pub mod stress;
 pub mod structures;
@@ -65,6 +67,12 @@ enum Work {
     Own(stress::Arguments),
     /// Check the probes of xk.ko
     Probes(probes::Arguments),
+    /// Measure a server beside other work
+    SchedEffect(sched_effect::Arguments),
+    /// Let policies make mistakes
+    SchedFaults(sched::FaultArguments),
+    /// Move threads between policies
+    SchedRounds(sched::RoundArguments),
     /// Measure operations on data structures
     Structures(structures::Arguments),
     /// Measure what a switch between threads costs
@@ -103,6 +111,9 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Live(arguments) => show(&live::run(arguments)?),
         Work::Memcached(arguments) => show(&memcached::run(arguments)?),
         Work::Redis(arguments) => show(&redis::run(arguments)?),
+        Work::SchedEffect(arguments) => show(&sched_effect::run(arguments)?),
+        Work::SchedFaults(arguments) => sched::faults(arguments),
+        Work::SchedRounds(arguments) => show(&sched::rounds(arguments)?),
         Work::Structures(arguments) => show(&structures::run(arguments)?),
         Work::Switch(arguments) => switch::run(arguments),
         Work::Traced => show(&traced::run()?),

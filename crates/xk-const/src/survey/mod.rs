@@ -99,6 +99,16 @@ pub struct Survey {
     pub literals: Vec<Listed>,
 }
 
+impl Listed {
+    /// Whether it is in a header that user space shares, or in a generated file. `xk scan` leaves these out.
+    #[must_use]
+    pub fn is_shared_with_user_space(&self) -> bool {
+        let path = &self.id.path;
+        let folders = ["include/uapi/", "arch/x86/include/uapi/"];
+        folders.iter().any(|folder| path.starts_with(folder)) || path.contains("/generated/")
+    }
+}
+
 /// The candidates of a tree. `literals`: also those in functions, which are many. `progress` is called
 /// once if the sources have to be read, which takes a while; afterwards the result is in the cache.
 pub fn survey(tree: &impl BuildTree, literals: bool, progress: &dyn Fn(&str)) -> Result<Survey, TreeError> {

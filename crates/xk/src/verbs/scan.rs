@@ -99,7 +99,7 @@ fn listed(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str))
 pub(super) fn candidates(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
     let mut found = listed(tree, within, literals, say)?;
     let mut seen = HashSet::new();
-    found.retain(|listed| !shared(&listed.id.path) && seen.insert(listed.id.to_string()));
+    found.retain(|listed| !listed.is_shared_with_user_space() && seen.insert(listed.id.to_string()));
     Ok(found)
 }
 
@@ -114,18 +114,12 @@ impl Args {
         };
         named(&self.category, listed.category.word())
             && named(&self.form, listed.written.word())
-            && (self.uapi || !shared(&listed.id.path))
+            && (self.uapi || !listed.is_shared_with_user_space())
             && self.name.as_deref().is_none_or(|pattern| glob(pattern, &listed.name))
             && self.used_in.as_ref().is_none_or(acts)
             && value(self.min, |value, bound| value >= bound)
             && value(self.max, |value, bound| value <= bound)
     }
-}
-
-/// Whether a file belongs to the interface to user space, whose numbers must not change.
-fn shared(path: &str) -> bool {
-    ["include/uapi/", "arch/x86/include/uapi/"].iter().any(|folder| path.starts_with(folder))
-        || path.contains("/generated/")
 }
 
 /// The name of the constant. A literal has none; [`Listed::name`] is that of the code that contains it.

@@ -2,7 +2,7 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo demo-tune demo-flex check test test-all fuzz shell bench selftests suites lint help
+.PHONY: demo demo-tune demo-flex check test test-all fuzz shell bench selftests suites deb install package-test lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
@@ -34,8 +34,17 @@ bench: ## measure
 selftests: ## the kernel's own selftests of livepatch, ftrace and eBPF, beside tunes and probes
 	@scripts/selftests
 
-suites: ## Redis' own tests against xk-redis, beside redis-server
+suites: ## Redis' and memcached's own tests against what is served in the kernel, beside the servers
 	@scripts/suites
+
+deb: ## make Debian packages of the command, the modules and tables (TABLES=folder) in target/deb
+	@scripts/deb
+
+install: ## install the command and its units (DESTDIR=folder), after a release build
+	@scripts/install
+
+package-test: ## install, use, upgrade and purge the packages in a minimal Debian 12
+	@scripts/package-test
 
 lint: ## every static check
 	@scripts/lint

@@ -16,6 +16,7 @@ mod scopes;
 mod signals;
 mod sites;
 mod verbs;
+mod ways;
 mod words;
 
 use std::process::ExitCode;

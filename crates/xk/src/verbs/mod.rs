@@ -11,12 +11,14 @@ mod gen;
 mod get;
 mod list;
 mod load;
+mod pages;
 mod probe;
 mod scan;
 mod sched;
 mod set;
 mod sign;
 mod status;
+mod tables;
 mod top;
 mod tune;
 mod unload;
@@ -38,6 +40,8 @@ pub enum Verb {
     Explain(explain::Args),
     /// Verify tables again: identity of the code, compiled values, proofs
     Verify(verify::Args),
+    /// Share scope tables between machines with the same kernel build
+    Tables(tables::Args),
     /// Sign tables for an xk.ko that accepts signed tables only
     Sign(sign::Args),
     /// List tunable constants and their values
@@ -74,6 +78,9 @@ pub enum Verb {
     Sched(sched::Args),
     /// Save the running kernel to a file, for analysis on another machine
     Bundle(bundle::Args),
+    /// Write manual pages and completions, for packages
+    #[command(hide = true)]
+    Pages(pages::Args),
 }
 
 impl Verb {
@@ -85,6 +92,7 @@ impl Verb {
             Verb::Build(args) => build::run(args),
             Verb::Explain(args) => explain::run(&args),
             Verb::Verify(args) => verify::run(&args),
+            Verb::Tables(args) => tables::run(&args),
             Verb::Sign(args) => sign::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Set(args) => set::run(&args),
@@ -103,6 +111,7 @@ impl Verb {
             Verb::Flex(args) => flex::run(&args),
             Verb::Sched(args) => sched::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
+            Verb::Pages(args) => pages::run(&args),
         }
     }
 
@@ -121,10 +130,11 @@ impl Verb {
             Verb::Probe(args) => args.json(),
             Verb::Flex(args) => args.json(),
             Verb::Sched(args) => args.json(),
-            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
+            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) | Verb::Pages(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false
             }
+            Verb::Tables(_) => false,
         }
     }
 }

@@ -12,6 +12,9 @@ use crate::exit::Result;
 pub struct Args {
     #[command(flatten)]
     input: super::Input,
+    /// Only compile a source: xk-redis and xk-memcached rewrite it when they load it
+    #[arg(long)]
+    only_compile: bool,
     /// Output file
     #[arg(short, long)]
     output: PathBuf,
@@ -27,6 +30,11 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes the object, whole or not at all.
 pub fn run(args: &Args) -> Result {
+    if args.only_compile {
+        write(&args.output, &args.input.object()?).map_err(|error| super::failed(&args.output, &error))?;
+        println!("{}", args.output.display());
+        return Ok(());
+    }
     let rewritten = args.input.rewritten()?;
     write(&args.output, &rewritten.bytes).map_err(|error| super::failed(&args.output, &error))?;
     for found in &rewritten.loops {

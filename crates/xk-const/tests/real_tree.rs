@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{constant, sources, users_of};
+use common::{constant, sources, users_of, NoCompiler};
 use object::{Object, ObjectSection, SectionKind};
 use xk_const::*;
 use xk_testing::kernels::tree;
@@ -71,9 +71,7 @@ fn variants_differ_from_the_default_and_are_cached() {
             (build(tree(), &constant, unit, default, out.path()).unwrap(), other.join().unwrap())
         });
         assert_ne!(code(&same), code(&other), "{name} = {value} in {}", unit.source);
-        let again = std::time::Instant::now();
-        assert_eq!(build(tree(), &constant, unit, value, out.path()).unwrap(), other);
-        assert!(again.elapsed().as_millis() < 100);
+        assert_eq!(build(&NoCompiler, &constant, unit, value, out.path()).unwrap(), other);
     }
 }
 
@@ -169,9 +167,7 @@ fn what_is_remembered_is_what_was_resolved() {
         let (text, parsed) = (spec, Spec::parse(spec).unwrap());
         let fresh = constant(text);
         assert_eq!(recall(tree(), &parsed).unwrap(), fresh);
-        let again = std::time::Instant::now();
-        assert_eq!(recall(tree(), &parsed).unwrap(), fresh);
-        assert!(again.elapsed().as_millis() < 100, "{spec}: {:?}", again.elapsed());
+        assert_eq!(recall(&NoCompiler, &parsed).unwrap(), fresh);
     }
 }
 

@@ -2,6 +2,9 @@
 //! values and IDs that resolving agrees with.
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
+mod common;
+
+use common::NoCompiler;
 use std::sync::OnceLock;
 use xk_const::*;
 use xk_testing::kernels::tree;
@@ -109,7 +112,5 @@ fn what_is_no_perf_const_is_not_listed() {
 #[test]
 fn the_second_time_it_comes_from_the_cache() {
     let first = all();
-    let again = std::time::Instant::now();
-    assert_eq!(survey(tree(), true, &|line| panic!("{line}")).unwrap(), *first);
-    assert!(again.elapsed().as_secs() < 2, "{:?}", again.elapsed());
+    assert_eq!(survey(&NoCompiler, true, &|line| panic!("{line}")).unwrap(), *first);
 }

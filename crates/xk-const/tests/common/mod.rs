@@ -1,7 +1,9 @@
 //! Helpers over the prepared tree of the lab's main kernel.
 #![allow(dead_code)] // every test uses some of them
 
-use xk_const::{resolve, users, Constant, Spec, Unit, Users};
+use std::path::{Path, PathBuf};
+
+use xk_const::{resolve, users, BuildTree, Constant, FileEdit, Spec, TreeError, Unit, Users};
 use xk_testing::kernels::tree;
 
 /// Resolves what must resolve.
@@ -20,4 +22,31 @@ pub fn sources(units: &[Unit]) -> Vec<&str> {
     let mut sources: Vec<&str> = units.iter().map(|u| u.source.as_str()).collect();
     sources.dedup();
     sources
+}
+
+/// The tree without a compiler: whoever needs one fails.
+pub struct NoCompiler;
+
+impl BuildTree for NoCompiler {
+    fn root(&self) -> &Path {
+        tree().root()
+    }
+    fn cache(&self) -> PathBuf {
+        tree().cache()
+    }
+    fn stamp(&self) -> String {
+        BuildTree::stamp(tree())
+    }
+    fn units(&self) -> Result<Vec<Unit>, TreeError> {
+        BuildTree::units(tree())
+    }
+    fn compile(&self, _: &[FileEdit], unit: &str, _: &Path, _: &[&str]) -> Result<(), TreeError> {
+        panic!("{unit} is compiled");
+    }
+    fn compile_preprocessed(&self, _: &Path, unit: &str, _: &Path, _: &[&str]) -> Result<(), TreeError> {
+        panic!("{unit} is compiled");
+    }
+    fn preprocess(&self, _: &[FileEdit], unit: &str, _: &[&str]) -> Result<String, TreeError> {
+        panic!("{unit} is preprocessed");
+    }
 }

@@ -17,11 +17,12 @@ use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, Val
 
 use crate::analyse::{conclude, fitted, hull, observed, Input};
 pub use crate::build_error::BuildError;
+use crate::constants::Seeds;
 use crate::identity::Deployed;
 use crate::plan::{Domain, Plan, Standing, UNSEEN};
 use crate::proof::Solver;
 use crate::study::{Means, Study, Variant};
-use crate::theorem::{FromTree, Functions, Theorem};
+use crate::theorem::{FromTree, Functions, NotShown, Theorem, With};
 pub use crate::variants::Options;
 use crate::variants::Variants;
 use crate::words::counted;
@@ -118,10 +119,11 @@ fn build(
     let prototypes = deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
     let variants = Variants { tree, constant, options, prototypes: &prototypes };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
-    let (units, mut studies) = observe_best(&variants, &means, &users, &mut clock)?;
+    let mut bench = observe_best(&variants, &means, &users, &mut clock)?;
     let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
-    fitted(&input, &studies)?;
-    let values = shown(&variants, &means, &units, &mut studies)?;
+    fitted(&input, &bench.studies)?;
+    let values = shown(&variants, &means, &mut bench)?;
+    let studies = bench.studies;
     clock.lap("prove");
     let analysis = conclude(&input, &studies, values)?;
     clock.lap("analyse");
@@ -150,6 +152,31 @@ fn build(
     }))
 }
 
+/// The units of a constant, and what is known of them.
+#[derive(Default)]
+struct Bench {
+    units: Vec<Unit>,
+    studies: Vec<Study>,
+    attempt: Option<Attempt>,
+}
+
+/// A proof for all values that was tried with the first functions of V.
+struct Attempt {
+    /// The functions of each unit.
+    functions: Vec<Option<Seeds>>,
+    /// What became of it.
+    shown: Result<Range, NotShown>,
+}
+
+impl Bench {
+    /// What became of a proof with the functions that the units have now, if it was tried.
+    fn attempted(&self) -> Option<&Result<Range, NotShown>> {
+        let attempt = self.attempt.as_ref()?;
+        let same = self.studies.iter().map(Study::seeds).eq(attempt.functions.iter().map(Option::as_ref));
+        same.then_some(&attempt.shown)
+    }
+}
+
 /// Observes one domain of values after the other, until enough values agree. Returns what was observed of the domain
 /// with the most values that agree.
 fn observe_best(
@@ -157,22 +184,24 @@ fn observe_best(
     means: &Means<'_>,
     users: &Users,
     clock: &mut Clock<'_>,
-) -> Result<(Vec<Unit>, Vec<Study>), BuildError> {
-    let mut best: Option<(usize, Vec<Unit>, Vec<Study>)> = None;
+) -> Result<Bench, BuildError> {
+    let mut best: Option<(usize, Bench)> = None;
     for domain in Domain::of(variants.constant) {
-        let (units, studies) = observe(variants, means, users, Plan::new(variants.constant, domain), clock)?;
-        let agreeing = standing(means.default, &studies).confirmed;
-        let is_better = best.as_ref().is_none_or(|(before, ..)| agreeing > *before);
-        let is_enough = agreeing >= UNSEEN || studies.iter().any(Study::is_hopeless);
+        let (bench, is_proved) = observe(variants, means, users, Plan::new(variants.constant, domain), clock)?;
+        if is_proved {
+            return Ok(bench);
+        }
+        let agreeing = standing(means.default, &bench.studies).confirmed;
+        let is_better = best.as_ref().is_none_or(|(before, _)| agreeing > *before);
+        let is_enough = agreeing >= UNSEEN || bench.studies.iter().any(Study::is_hopeless);
         if is_better {
-            best = Some((agreeing, units, studies));
+            best = Some((agreeing, bench));
         }
         if is_enough {
             break;
         }
     }
-    let (_, units, studies) = best.unwrap_or_default();
-    Ok((units, studies))
+    Ok(best.map(|(_, bench)| bench).unwrap_or_default())
 }
 
 /// Values that people try: the default doubled and halved, and round numbers around it, the nearest
@@ -185,27 +214,60 @@ fn round_values(default: i64) -> Vec<i64> {
     doubled.chain(near).filter(|&value| met.insert(value)).collect()
 }
 
-/// For which values the units do what their source does.
-fn shown(
-    variants: &Variants<'_>,
-    means: &Means<'_>,
-    units: &[Unit],
-    studies: &mut [Study],
-) -> Result<Values, BuildError> {
-    let Variants { tree, constant, options, .. } = *variants;
-    let observed = observed(constant.default, studies);
+/// What is to be shown of units that have functions of V.
+fn theorem<'a>(
+    variants: &'a Variants<'_>,
+    means: &Means<'a>,
+    compiler: &'a FromTree<'_>,
+    studies: &'a [Study],
+) -> Theorem<'a> {
     let functions = studies.iter().filter_map(|study| Some(Functions { code: study.seeds()?, data: study.data() }));
-    let compiler = FromTree { tree, constant, cache: options.cache, units };
-    (options.progress)("proving for all values");
-    let theorem = Theorem {
-        c_type: constant.c_type,
+    Theorem {
+        c_type: variants.constant.c_type,
         means: *means,
-        compiler: &compiler,
+        compiler,
         studies,
         functions: functions.collect(),
-        jobs: options.jobs,
+        jobs: variants.options.jobs,
+    }
+}
+
+fn compiler<'a>(variants: &Variants<'a>, units: &'a [Unit]) -> FromTree<'a> {
+    FromTree { tree: variants.tree, constant: variants.constant, cache: variants.options.cache, units }
+}
+
+/// Tries the proof for all values with the first functions of V. Returns whether it makes compiling more values
+/// superfluous, which are `next`: it covers all of them.
+fn attempt(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench, next: &[i64]) -> Result<bool, BuildError> {
+    let functions: Vec<Option<Seeds>> = bench.studies.iter().map(|study| study.seeds().cloned()).collect();
+    let in_code = functions.iter().all(Option::is_some) && functions.iter().flatten().any(|seeds| !seeds.is_empty());
+    if !in_code || bench.attempt.is_some() {
+        return Ok(false);
+    }
+    (variants.options.progress)("proving for all values");
+    let compiler = compiler(variants, &bench.units);
+    let shown = theorem(variants, means, &compiler, &bench.studies).for_all()?;
+    let covers = shown.as_ref().is_ok_and(|range| next.iter().all(|value| range.contains(*value)));
+    bench.attempt = Some(Attempt { functions, shown });
+    Ok(covers)
+}
+
+/// For which values the units do what their source does.
+fn shown(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<Values, BuildError> {
+    let Variants { constant, options, .. } = *variants;
+    let attempted = bench.attempted().cloned();
+    let Bench { units, studies, .. } = bench;
+    let observed = observed(constant.default, studies);
+    let compiler = compiler(variants, units);
+    let theorem = theorem(variants, means, &compiler, studies);
+    let for_all = match attempted {
+        Some(known) => known,
+        None => {
+            (options.progress)("proving for all values");
+            theorem.for_all()?
+        }
     };
-    let mut values = theorem.values(&observed.compiled.iter().copied().collect())?;
+    let mut values = theorem.values(for_all, &observed.compiled.iter().copied().collect())?;
     if values.proved.is_some() {
         return Ok(with_refused(values, observed.refused));
     }
@@ -237,40 +299,46 @@ fn with_refused(mut values: Values, refused: BTreeMap<i64, String>) -> Values {
     values
 }
 
-/// Compiles and compares wave by wave, until enough values agree or none are left.
+/// Compiles and compares wave by wave, until all values are proved, enough values agree, or none are left. Returns
+/// whether all are proved.
 fn observe(
     variants: &Variants<'_>,
     means: &Means<'_>,
     users: &Users,
     mut plan: Plan<'_>,
     clock: &mut Clock<'_>,
-) -> Result<(Vec<Unit>, Vec<Study>), BuildError> {
-    let mut bench: Option<(Vec<Unit>, Vec<Study>)> = None;
+) -> Result<(Bench, bool), BuildError> {
+    let mut bench = Bench::default();
     loop {
-        let wave = plan.next(&standing(means.default, bench.as_ref().map_or(&[], |(_, studies)| studies)));
+        let wave = plan.next(&standing(means.default, &bench.studies));
         if wave.is_empty() {
-            return Ok(bench.unwrap_or_default());
+            return Ok((bench, false));
         }
-        if bench.is_none() {
-            let found = variants.deployed(&users.units, &wave)?;
+        if bench.studies.is_empty() {
+            let (units, studies) = variants.deployed(&users.units, &wave)?;
             clock.lap("compile");
-            refuse_layout(variants, users, &found.0, &wave)?;
+            refuse_layout(variants, users, &units, &wave)?;
             clock.lap("layout");
-            bench = Some(found);
+            bench = Bench { units, studies, attempt: None };
         }
-        let (units, studies) = bench.get_or_insert_default();
-        for at in cheapest_first(studies) {
+        let next = plan.ahead(Range::of(means.default, means.default));
+        let ahead: &[With] = if next.is_empty() { &[] } else { &[With::Opaque] };
+        for at in cheapest_first(&bench.studies) {
             // What does not agree in one unit need not be compiled in others.
-            let failed: BTreeSet<i64> = studies.iter().flat_map(|study| study.open().keys().copied()).collect();
+            let failed: BTreeSet<i64> = bench.studies.iter().flat_map(|study| study.open().keys().copied()).collect();
             let left: Vec<i64> = wave.iter().copied().filter(|value| !failed.contains(value)).collect();
-            let built =
-                variants.compile(&units[at..=at], &left, &plan.ahead(Range::of(means.default, means.default)))?;
+            let built = variants.compile(&bench.units[at..=at], &left, ahead)?;
             clock.lap("compile");
-            study(means, &mut studies[at..=at], built, 1);
+            study(means, &mut bench.studies[at..=at], built, 1);
             clock.lap("compare");
-            if studies[at].is_hopeless() {
-                return Ok(bench.unwrap_or_default());
+            if bench.studies[at].is_hopeless() {
+                return Ok((bench, false));
             }
+        }
+        let is_proved = !next.is_empty() && attempt(variants, means, &mut bench, &next)?;
+        clock.lap("prove");
+        if is_proved {
+            return Ok((bench, true));
         }
     }
 }

@@ -17,7 +17,7 @@ mod not_shown;
 pub use not_shown::{NotShown, Places};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use xk_const::Opaque::{Changing, Fixed};
@@ -88,6 +88,21 @@ pub trait Compiler: Sync {
     fn notes(&self, unit: usize, with: With, object: &Object) -> Result<Notes, BuildError>;
 }
 
+/// The object of a unit, from the cache if it is there.
+pub(crate) fn built(
+    tree: &Tree,
+    constant: &Constant,
+    unit: &Unit,
+    with: With,
+    cache: &Path,
+) -> Result<PathBuf, xk_const::BuildError> {
+    match with {
+        With::Value(value) => xk_const::build(tree, constant, unit, value, cache),
+        With::Opaque => xk_const::build_opaque(tree, constant, unit, Fixed, cache, &xk_const::QUICK),
+        With::Changing => xk_const::build_opaque(tree, constant, unit, Changing, cache, &xk_const::QUICK),
+    }
+}
+
 /// Compiles units of a source tree.
 pub(crate) struct FromTree<'a> {
     pub tree: &'a Tree,
@@ -100,12 +115,7 @@ pub(crate) struct FromTree<'a> {
 impl Compiler for FromTree<'_> {
     fn compile(&self, unit: usize, with: With) -> Result<Compiled, BuildError> {
         let Self { tree, constant, cache, units } = *self;
-        let built = match with {
-            With::Value(value) => xk_const::build(tree, constant, &units[unit], value, cache),
-            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], Fixed, cache, &xk_const::QUICK),
-            With::Changing => xk_const::build_opaque(tree, constant, &units[unit], Changing, cache, &xk_const::QUICK),
-        };
-        match built {
+        match built(tree, constant, &units[unit], with, cache) {
             Ok(path) => Ok(Compiled::Object(Box::new(object(&path)?))),
             Err(xk_const::BuildError::NotSeen { .. }) => Ok(Compiled::Same),
             Err(xk_const::BuildError::NotOpaque { why, .. }) => Ok(Compiled::Rejected(why)),
@@ -144,12 +154,17 @@ pub struct Theorem<'a> {
 }
 
 impl Theorem<'_> {
-    /// What is shown: the range of all values, and of `candidates` those beyond it that agree.
+    /// What is shown: the range of all values (`shown`, of [`Theorem::for_all`]), and of `candidates` those beyond it that
+    /// agree.
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn values(&self, candidates: &BTreeSet<i64>) -> Result<Values, BuildError> {
-        let (proved, unproved) = match self.for_all()? {
+    pub fn values(
+        &self,
+        shown: Result<Range, NotShown>,
+        candidates: &BTreeSet<i64>,
+    ) -> Result<Values, BuildError> {
+        let (proved, unproved) = match shown {
             Ok(range) => (Some(range), self.narrow(range)),
             Err(why) => (None, Some(why.to_string())),
         };

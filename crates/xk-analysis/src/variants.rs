@@ -14,6 +14,7 @@ use xk_table::Refusal;
 use crate::build_error::BuildError;
 use crate::registers::by_convention;
 use crate::study::{Study, Variant};
+use crate::theorem::{built, With};
 use crate::words::counted;
 
 /// How to build.
@@ -88,14 +89,14 @@ impl Variants<'_> {
         Ok((units, studies))
     }
 
-    /// Compiles every value of the wave in every unit. A compiler that would be idle begins with one of the values that are
+    /// Compiles every value of the wave in every unit. A compiler that would be idle begins with one of the builds that are
     /// likely to come next (`ahead`), which is in the cache then.
-    pub fn compile(&self, units: &[Unit], wave: &[i64], ahead: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
+    pub fn compile(&self, units: &[Unit], wave: &[i64], ahead: &[With]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
         let jobs: Vec<(&Unit, i64)> =
             units.iter().flat_map(|unit| wave.iter().map(move |&value| (unit, value))).collect();
         (self.options.progress)(&format!("compiling {}", counted(jobs.len(), "variant")));
-        let ahead: Vec<(&Unit, i64)> =
-            units.iter().flat_map(|unit| ahead.iter().map(move |&value| (unit, value))).collect();
+        let ahead: Vec<(&Unit, With)> =
+            units.iter().flat_map(|unit| ahead.iter().map(move |&with| (unit, with))).collect();
         let mut outcomes = self.outcomes(&jobs, &ahead).into_iter();
         let mut built = Vec::new();
         for unit in units {
@@ -116,7 +117,7 @@ impl Variants<'_> {
 
     /// Runs the compilers side by side; the outcomes are in the order of `jobs`. As long as one
     /// runs, each that has nothing left to do takes one of those `ahead`.
-    fn outcomes(&self, jobs: &[(&Unit, i64)], ahead: &[(&Unit, i64)]) -> Vec<Result<Outcome, BuildError>> {
+    fn outcomes(&self, jobs: &[(&Unit, i64)], ahead: &[(&Unit, With)]) -> Vec<Result<Outcome, BuildError>> {
         let next = AtomicUsize::new(0);
         let done = AtomicUsize::new(0);
         let results: Mutex<BTreeMap<usize, Result<Outcome, BuildError>>> = Mutex::default();
@@ -127,9 +128,7 @@ impl Variants<'_> {
                     let Some(&(unit, value)) = jobs.get(index) else {
                         let early = ahead.get(index - jobs.len()).filter(|_| done.load(Ordering::Relaxed) < jobs.len());
                         // Whatever this says, it says again when its turn comes.
-                        early.map(|&(unit, value)| {
-                            xk_const::build(self.tree, self.constant, unit, value, self.options.cache)
-                        });
+                        early.map(|&(unit, with)| built(self.tree, self.constant, unit, with, self.options.cache));
                         return;
                     };
                     let outcome = self.outcome(unit, value);

@@ -39,13 +39,16 @@ pub fn cache() -> PathBuf {
     base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).expect("HOME is set").join("xk")
 }
 
-/// The prepared tree of the main kernel.
+/// The prepared tree of the main kernel, which all tests of a process share.
 pub fn tree() -> &'static Tree {
     static TREE: OnceLock<Tree> = OnceLock::new();
-    TREE.get_or_init(|| {
-        let kernel = kernel("amd64");
-        let id = KernelId::new(&kernel.release, &[], "");
-        let source = Source::locate(&id, &SourceHints::in_root(&kernel.root)).unwrap_or_else(|error| panic!("{error}"));
-        source.prepare(&cache(), &|step| eprintln!("{step}")).unwrap_or_else(|error| panic!("{error}"))
-    })
+    TREE.get_or_init(own_tree)
+}
+
+/// As [`tree()`], for who keeps it.
+pub fn own_tree() -> Tree {
+    let kernel = kernel("amd64");
+    let id = KernelId::new(&kernel.release, &[], "");
+    let source = Source::locate(&id, &SourceHints::in_root(&kernel.root)).unwrap_or_else(|error| panic!("{error}"));
+    source.prepare(&cache(), &|step| eprintln!("{step}")).unwrap_or_else(|error| panic!("{error}"))
 }

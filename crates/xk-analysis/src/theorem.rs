@@ -159,11 +159,7 @@ impl Theorem<'_> {
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn values(
-        &self,
-        shown: Result<Range, NotShown>,
-        candidates: &BTreeSet<i64>,
-    ) -> Result<Values, BuildError> {
+    pub fn values(&self, shown: Result<Range, NotShown>, candidates: &BTreeSet<i64>) -> Result<Values, BuildError> {
         let (proved, unproved) = match shown {
             Ok(range) => (Some(range), self.narrow(range)),
             Err(why) => (None, Some(why.to_string())),

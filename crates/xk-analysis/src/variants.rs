@@ -91,7 +91,12 @@ impl Variants<'_> {
 
     /// Compiles every value of the wave in every unit. A compiler that would be idle begins with one of the builds that are
     /// likely to come next (`ahead`), which is in the cache then.
-    pub fn compile(&self, units: &[Unit], wave: &[i64], ahead: &[With]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
+    pub fn compile(
+        &self,
+        units: &[Unit],
+        wave: &[i64],
+        ahead: &[With],
+    ) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
         let jobs: Vec<(&Unit, i64)> =
             units.iter().flat_map(|unit| wave.iter().map(move |&value| (unit, value))).collect();
         (self.options.progress)(&format!("compiling {}", counted(jobs.len(), "variant")));

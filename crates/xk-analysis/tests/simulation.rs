@@ -125,7 +125,7 @@ fn what_the_compiler_concluded_from_the_default_is_not_shown() {
 }
 
 /// Bodies that are shown, with the default and values to guess from.
-const RIGHT: [(&str, i64); 11] = [
+const RIGHT: [(&str, i64); 12] = [
     ("u64 f(u64 x) { return g(x + V); }", 100),
     ("u64 f(s32 x) { if (x > V) return g(x); return h(x); }", 10),
     ("u64 f(u64 *p, u64 n) { u64 s = 0; for (u64 i = 0; i < n; i++) if (p[i] > V) s += p[i]; return s; }", 12),
@@ -135,6 +135,8 @@ const RIGHT: [(&str, i64); 11] = [
     ("u64 f(s32 x) { s32 y = V - x; if (y < 0) y = 0; return g(y); }", 30),
     ("u64 f(u64 x) { u64 a[4]; a[0] = V; a[1] = x; return g((u64)a); }", 30),
     ("u64 f(u64 x) { shared = V; __atomic_thread_fence(5); shared = x; return g(V); }", 30),
+    // What is read then comes of a memory that both builds write as other terms.
+    ("u64 f(s64 *p, s64 **q) { p[0] = V; if (**q == 2) return g(1); return h(**q ? : p[9]); }", 2500),
     // In an instruction of which only the operands are known: as a number, and in an address.
     ("u64 f(u64 *p) { __atomic_fetch_add(p, V, 5); return 0; }", 300),
     ("u64 f(char *p) { return g(__atomic_fetch_add((u64 *)(p + V), 1, 5)); }", 300),
@@ -251,7 +253,41 @@ fn what_does_something_else_is_not_the_same() {
 }
 
 /// Pairs that no compiler writes, and whether they do the same.
-const ASSEMBLY: [(&str, &str, bool); 11] = [
+const ASSEMBLY: [(&str, &str, bool); 18] = [
+    // A known number of stores, of another width, and moved before another one.
+    (
+        "xor %eax, %eax; mov $3, %ecx; rep stosq; movq $7, (%rdi); ret",
+        "movq $7, 24(%rdi); movq $0, (%rdi); movq $0, 8(%rdi); movq $0, 16(%rdi); xor %eax, %eax; ret",
+        true,
+    ),
+    (
+        "movq $7, 12(%rdi); xor %eax, %eax; mov $3, %ecx; rep stosl; ret",
+        "movq $0, (%rdi); movl $0, 8(%rdi); movq $7, 12(%rdi); xor %eax, %eax; ret",
+        true,
+    ),
+    // One more, another value, downwards, and through what may be the same memory.
+    (
+        "xor %eax, %eax; mov $3, %ecx; rep stosq; movq $7, (%rdi); ret",
+        "movq $7, 16(%rdi); movq $0, (%rdi); movq $0, 8(%rdi); xor %eax, %eax; ret",
+        false,
+    ),
+    (
+        "mov $1, %eax; mov $2, %ecx; rep stosq; xor %eax, %eax; ret",
+        "movq $0, (%rdi); movq $0, 8(%rdi); xor %eax, %eax; ret",
+        false,
+    ),
+    (
+        "std; xor %eax, %eax; mov $2, %ecx; rep stosq; cld; ret",
+        "std; movq $0, (%rdi); movq $0, 8(%rdi); xor %eax, %eax; cld; ret",
+        false,
+    ),
+    (
+        "movq $7, (%rsi); xor %eax, %eax; mov $2, %ecx; rep stosq; ret",
+        "movq $0, (%rdi); movq $0, 8(%rdi); movq $7, (%rsi); xor %eax, %eax; ret",
+        false,
+    ),
+    // How often is not known.
+    ("mov %rsi, %rcx; xor %eax, %eax; rep stosq; ret", "xor %eax, %eax; mov %rsi, %rcx; rep stosq; ret", true),
     // Another preserved register, which each build saves.
     (
         "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; pop %rbx; ret",

@@ -19,7 +19,11 @@ impl<'a> Walk<'a> {
     pub fn events(&mut self, mut pair: Pair, a: &'a Insn, b: &'a Insn) -> Step {
         let kinds = [self.sides[BASE].kind(a), self.sides[OTHER].kind(b)].map(|kind| kind.unwrap_or(Kind::Opaque));
         match kinds {
-            [Kind::Branch(_), Kind::Branch(_)] => return self.branches(pair, a, b),
+            [Kind::Branch(_), Kind::Branch(_)] => {
+                // What was read of the same memory leads to the same place.
+                self.unify(&mut pair);
+                return self.branches(pair, a, b);
+            }
             [Kind::Branch(_), _] => return self.fork(pair, BASE, a.node),
             [_, Kind::Branch(_)] => return self.fork(pair, OTHER, b.node),
             _ => {}

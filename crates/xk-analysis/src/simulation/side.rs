@@ -10,9 +10,10 @@ use xk_lift::notes::Notes;
 use xk_lift::object::Object;
 use xk_lift::semantics::{step, Substitution};
 use xk_lift::state::{State, RSP};
-use xk_lift::term::{TermId, Terms};
+use xk_lift::term::{BinOp, TermId, Terms};
 use xk_table::{Fit, Order};
 
+use super::calls::RAX;
 use crate::constants::Field;
 use crate::diff::is_part;
 use crate::order;
@@ -83,6 +84,10 @@ impl Stop {
     }
 }
 
+const RCX: usize = 1;
+const RDI: usize = 7;
+/// Stores of a `rep stos` that are executed one by one.
+const MOST_FILLED: u64 = 32;
 /// Instructions that are executed before two paths are taken to run for ever.
 const MOST_STEPS: usize = 20_000;
 
@@ -172,7 +177,12 @@ impl<'a> Side<'a> {
                 node = insn.next();
                 continue;
             }
-            if self.kind(insn).is_some() {
+            if let Some(kind) = self.kind(insn) {
+                if kind == Kind::Opaque && self.fill(terms, state, insn) {
+                    trace.push(node);
+                    node = insn.next();
+                    continue;
+                }
                 return Ok(Stop::Event(node));
             }
             if let (FlowControl::UnconditionalBranch, Some(target)) = (insn.raw.flow_control(), &insn.target) {
@@ -192,6 +202,40 @@ impl<'a> Side<'a> {
             node = insn.next();
         }
         Err(node)
+    }
+
+    /// Executes a `rep stos` that stores a known, small number of times: the compiler may store one by one in the other
+    /// build, or before other stores. `false` if `insn` is none.
+    fn fill(&self, terms: &mut Terms, state: &mut State, insn: &Insn) -> bool {
+        let bits = match insn.raw.mnemonic() {
+            Mnemonic::Stosb => 8,
+            Mnemonic::Stosw => 16,
+            Mnemonic::Stosd => 32,
+            Mnemonic::Stosq => 64,
+            _ => return false,
+        };
+        let count = terms.as_const(state.regs[RCX]).and_then(|count| u64::try_from(count).ok());
+        let Some(count) = count.filter(|&count| count <= MOST_FILLED) else { return false };
+        let usual = insn.raw.has_rep_prefix() && insn.raw.op0_kind() == OpKind::MemoryESRDI;
+        if !usual || self.turns_direction(insn.node) {
+            return false;
+        }
+        let value = state.reg(terms, RAX, bits);
+        for _ in 0..count {
+            state.store(terms, state.regs[RDI], value);
+            let bytes = terms.constant(u128::from(bits / 8), 64);
+            state.regs[RDI] = terms.bin(BinOp::Add, state.regs[RDI], bytes);
+        }
+        state.regs[RCX] = terms.constant(0, 64);
+        true
+    }
+
+    /// Whether the function of an instruction changes the direction flag, which is clear at each entry (System V ABI).
+    fn turns_direction(&self, node: Node) -> bool {
+        let Some(function) = self.object.function_at(node) else { return true };
+        let end = Node { offset: function.start.offset + function.size, ..function.start };
+        let changes = |insn: &Insn| matches!(insn.raw.mnemonic(), Mnemonic::Std | Mnemonic::Popf | Mnemonic::Popfq);
+        self.object.insns.range(function.start..end).any(|(_, insn)| changes(insn))
     }
 
     fn meets(&self, node: Node) -> bool {

@@ -4,7 +4,7 @@
 //! Stores at known distances from one address form a group, in which the last one counts
 //! byte by byte. Groups keep their order, since two addresses may be the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use xk_lift::insn::Node;
 use xk_lift::term::{BinOp, Node as Term, TermId, Terms};
@@ -88,6 +88,7 @@ impl Group {
 impl<'a> Walk<'a> {
     /// Both memories are the same; from here on they have one name.
     pub fn same_memory(&mut self, pair: &mut Pair, node: Node) -> Step {
+        self.unify(pair);
         let (ours, theirs) = (pair.states[BASE].memory, pair.states[OTHER].memory);
         if ours == theirs {
             return Ok(());
@@ -100,6 +101,35 @@ impl<'a> Walk<'a> {
         }
         pair.states[OTHER].memory = ours;
         Ok(())
+    }
+
+    /// If both builds stored the same bytes and merely write them as other terms, the other build has them as the deployed
+    /// one from here on, also in what it has read of that memory. Otherwise nothing changes.
+    pub fn unify(&mut self, pair: &mut Pair) {
+        let (ours, theirs) = (pair.states[BASE].memory, pair.states[OTHER].memory);
+        let ((all, before), (others, other_before)) = (groups(&self.terms, ours), groups(&self.terms, theirs));
+        if ours == theirs || before != other_before || all.len() != others.len() {
+            return;
+        }
+        let mut same = HashMap::new();
+        for (group, other) in all.iter().zip(&others) {
+            let Some(pieces) = group.pieces(&mut self.terms, other).filter(|_| group.base == other.base) else {
+                return;
+            };
+            for (x, y) in pieces.into_iter().filter(|(x, y)| x != y) {
+                if !self.claims.equal(&mut self.terms, &mut pair.facts, x, y, Effort::Welcome) {
+                    return;
+                }
+                if self.terms.as_const(y).is_none() {
+                    same.insert(y, x);
+                }
+            }
+        }
+        let state = &mut pair.states[OTHER];
+        for value in state.regs.iter_mut().chain(&mut state.flags) {
+            *value = self.terms.substitute(*value, &same);
+        }
+        state.memory = ours;
     }
 
     /// The first difference between what was stored; `None` if there is none. Older stores

@@ -19,7 +19,7 @@ use crate::source::{source_package, Source, SourceError};
 use crate::tree::{options, Tree, TreeMeta};
 
 /// Changes whenever a tree prepared by an earlier version of this file must not be used.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// Options that say nothing about the code: salt and signing keys, which a rebuild does not have.
 const IGNORED_OPTIONS: [&str; 4] = ["BUILD_SALT", "MODULE_SIG_ALL", "MODULE_SIG_KEY", "SYSTEM_TRUSTED_KEYS"];
 /// The largest file of a kernel source that is read before the version is known.
@@ -81,7 +81,8 @@ impl Source {
         }
 
         progress("generating headers");
-        kbuild.top_level(&["prepare0"])?;
+        // A distribution adds to the version; code and data contain the whole name (UTS_RELEASE).
+        kbuild.top_level(&["prepare0", &format!("KERNELRELEASE={}", self.release)])?;
         let environment = kbuild.capture_environment()?;
         let meta = TreeMeta {
             release: self.release.clone(),

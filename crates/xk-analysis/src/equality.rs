@@ -179,7 +179,8 @@ impl Origins {
     /// What an instruction computes depends on this, and its flags. Addresses do not count: what stands at
     /// an address that follows the constant is another value. Flags count where the constant itself is
     /// compared, or their difference: what was computed from both and is compared with a third number has
-    /// no bound that could have been passed.
+    /// no bound that could have been passed. Nor does the zero flag of a number that `shr` moves to the right as far as the
+    /// constant says: it tells whether the number is below a power of two, for every number.
     fn result(&self, insn: &Insn, holder: Holder<'_>) -> (Origin, Origin) {
         let raw = &insn.raw;
         if matches!(raw.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) && same_register(raw) {
@@ -195,6 +196,7 @@ impl Origins {
         };
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(raw);
+        let by_constant = raw.mnemonic() == Mnemonic::Shr && held(Field::Immediate);
         let (mut result, mut compared) = (Origin::Known, raw.mnemonic() == Mnemonic::Test && same_register(raw));
         for operand in 0..raw.op_count() {
             let reads = matches!(
@@ -218,7 +220,7 @@ impl Origins {
                 _ => Origin::Known,
             };
             result = result.with(origin);
-            compared |= origin == Origin::Constant;
+            compared |= origin == Origin::Constant && !(by_constant && operand == 1);
         }
         for number in implicit(raw, &mut InstructionInfoFactory::new()) {
             result = result.with(self.registers[number]);

@@ -399,6 +399,11 @@ fn tests_for_equality_that_the_compiler_made_are_counted() {
     // A third number, with which something is compared that was computed from both.
     let computed = "int f(int d) { if ((d + shared) << V == 3072) return g(d); return 0; }";
     assert_eq!(equalities(computed, 5, &[3, 4, 6, 7, 8]), (0, 0));
+    // A test for order, which the compiler writes as a shift.
+    let bound = "int f(u64 d) { if (d > ~0ul / V) return g(d); return 0; }";
+    assert_eq!(equalities(bound, 1024, &[512, 2048, 256, 4096]), (0, 0));
+    let equal = "int f(u64 d) { if (d >> V == 3) return g(d); return 0; }";
+    assert_eq!(equalities(equal, 5, &[3, 4, 6, 7, 8]), (0, 0));
     // What depends on the constant alone is none.
     let alone = "int f(int d) { if (V != 0 && d > V) return g(d); return 0; }";
     assert_eq!(equalities(alone, 10, &[5, 12, 20, 40, 77]), (0, 0));

@@ -65,6 +65,13 @@ pub fn exact(terms: &mut Terms, fit: &Fit) -> TermId {
             let positive = terms.bin(BinOp::Slt, zero, v);
             terms.ite(positive, value, b)
         }
+        Form::Inverse => {
+            let zero = constant(terms, 0);
+            let quotient = terms.bin(BinOp::UDiv, a, v);
+            let value = terms.bin(BinOp::Add, quotient, b);
+            let positive = terms.bin(BinOp::Slt, zero, v);
+            terms.ite(positive, value, b)
+        }
     }
 }
 
@@ -80,6 +87,10 @@ pub fn iv_bounds(terms: &mut Terms, fits: &[Fit], range: Range) -> Vec<(TermId, 
         let whole = Fit { width: 8, ..*fit };
         let (x, y) = (whole.apply(range.min) as i64, whole.apply(range.max) as i64);
         let symbol = terms.symbol(unknown(fit), 64);
+        // A quotient without a sign may be on both sides of 2^63.
+        if fit.form == Form::Inverse && x.min(y) < 0 {
+            return (symbol, i64::MIN, i64::MAX);
+        }
         (symbol, x.min(y), x.max(y))
     };
     fits.iter().filter(|fit| fit.form != Form::Linear).map(bounds).collect()

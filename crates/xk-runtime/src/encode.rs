@@ -232,6 +232,7 @@ fn iv(fit: &Fit) -> abi::Iv {
         // Beyond 63 all that is left is the sign.
         Form::Power(shift) => (abi::FORM_POWER, i64::from(shift.min(63))),
         Form::Log2 => (abi::FORM_LOG2, 0),
+        Form::Inverse => (abi::FORM_INVERSE, 0),
     };
     abi::Iv { a: fit.a, b: fit.b, form, pad: [0; 7], by }
 }

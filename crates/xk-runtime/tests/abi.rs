@@ -276,6 +276,7 @@ fn numbers_of_tables(f: &mut Facts) {
         ("XK_FORM_QUOTIENT", u64::from(abi::FORM_QUOTIENT)),
         ("XK_FORM_LOG2", u64::from(abi::FORM_LOG2)),
         ("XK_FORM_POWER", u64::from(abi::FORM_POWER)),
+        ("XK_FORM_INVERSE", u64::from(abi::FORM_INVERSE)),
         ("XK_LOAD_DETOUR", u64::from(abi::LOAD_DETOUR)),
         ("XK_LOAD_DETOUR_ONLY", u64::from(abi::LOAD_DETOUR_ONLY)),
         ("XK_LOAD_PATCH", u64::from(abi::LOAD_PATCH)),

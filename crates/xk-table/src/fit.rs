@@ -16,6 +16,9 @@ pub enum Form {
     Power(u8),
     /// `a·log2(V) + b`, for powers of two.
     Log2,
+    /// `a / V + b`, rounded down; V from 1, and `a` without a sign. What is left of a comparison such as
+    /// `x > ULONG_MAX / V`.
+    Inverse,
 }
 
 impl Form {
@@ -26,7 +29,7 @@ impl Form {
     /// Whether it is a form that `xk.ko` computes, too.
     pub(crate) fn is_defined(self) -> bool {
         match self {
-            Self::Linear | Self::Log2 => true,
+            Self::Linear | Self::Log2 | Self::Inverse => true,
             Self::Quotient(by) => by > 0,
             Self::Power(bits) => bits < 64,
         }
@@ -71,6 +74,8 @@ impl Fit {
             }
             Form::Power(_) if !(0..63).contains(&v) => self.b as u64,
             Form::Power(bits) => ((self.a << v) >> bits.min(63)).wrapping_add(self.b) as u64,
+            Form::Inverse if v < 1 => self.b as u64,
+            Form::Inverse => (self.a as u64 / v as u64).wrapping_add(self.b as u64),
         };
         match self.width {
             8 => iv,
@@ -85,6 +90,7 @@ pub fn fit_words(fit: &Fit) -> String {
     let scaled = match fit.a {
         a if matches!(fit.form, Form::Power(0)) => format!("{a}<<V"),
         a if matches!(fit.form, Form::Power(_)) => format!("({a}<<V)"),
+        a if fit.form == Form::Inverse => format!("{}/V", a as u64),
         1 => "V".to_owned(),
         -1 => "-V".to_owned(),
         a if a > 4096 && a & (a - 1) == 0 => format!("V<<{}", a.trailing_zeros()),
@@ -109,7 +115,7 @@ pub fn fit_words(fit: &Fit) -> String {
 /// monotonic, so the ends decide.
 #[must_use]
 pub fn fits_without_wrapping(fit: &Fit, min: i64, max: i64) -> bool {
-    if matches!(fit.form, Form::Power(_)) && (min < 0 || max > 62) {
+    if matches!(fit.form, Form::Power(_)) && (min < 0 || max > 62) || fit.form == Form::Inverse && min < 1 {
         return false;
     }
     let at = |v: i64| match fit.form {
@@ -117,6 +123,7 @@ pub fn fits_without_wrapping(fit: &Fit, min: i64, max: i64) -> bool {
         Form::Quotient(d) => (i128::from(fit.a) * i128::from(v) + i128::from(fit.b)).div_euclid(d.into()),
         Form::Log2 => i128::from(fit.a) * i128::from(v.max(1).ilog2()) + i128::from(fit.b),
         Form::Power(n) => ((i128::from(fit.a) << v) >> n) + i128::from(fit.b),
+        Form::Inverse => i128::from(fit.a as u64) / i128::from(v) + i128::from(fit.b),
     };
     // The shift itself happens in 64 bits.
     if matches!(fit.form, Form::Power(_)) && i64::try_from(i128::from(fit.a) << max).is_err() {

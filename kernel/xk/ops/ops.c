@@ -187,6 +187,7 @@ bool xk_iv_ok(const struct xk_iv *iv)
 	switch (iv->form) {
 	case XK_FORM_LINEAR:
 	case XK_FORM_LOG2:
+	case XK_FORM_INVERSE:
 		return !iv->by;
 	case XK_FORM_QUOTIENT:
 		return iv->by > 0;
@@ -212,6 +213,8 @@ u64 xk_iv_apply(const struct xk_iv *iv, s64 v)
 		return ((s64)(a << v) >> iv->by) + b;
 	case XK_FORM_LOG2:
 		return v < 1 ? b : a * (63 - __builtin_clzll(v)) + b;
+	case XK_FORM_INVERSE:
+		return v < 1 ? b : a / (u64)v + b;
 	default:
 		return sum;
 	}

@@ -105,6 +105,7 @@ enum xk_form {
 	XK_FORM_QUOTIENT = 1,	/* (a * V + b) / by, rounded down; by > 0 */
 	XK_FORM_POWER = 2,	/* ((a << V) >> by, arithmetic) + b; b unless V is 0..62 */
 	XK_FORM_LOG2 = 3,	/* a * log2(V) + b; rounded down, 0 if V < 1 */
+	XK_FORM_INVERSE = 4,	/* (unsigned) a / V + b, rounded down; b if V < 1 */
 };
 
 struct xk_iv {

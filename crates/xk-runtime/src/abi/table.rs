@@ -30,6 +30,8 @@ pub const FORM_QUOTIENT: u8 = 1;
 pub const FORM_POWER: u8 = 2;
 /// `XK_FORM_LOG2`.
 pub const FORM_LOG2: u8 = 3;
+/// `XK_FORM_INVERSE`.
+pub const FORM_INVERSE: u8 = 4;
 
 /// `XK_SITE_STORES`.
 pub const SITE_STORES: u32 = 1;

@@ -159,7 +159,7 @@ pub fn every_form_of_a_value_is_computed() {
         (Fit { a: 3, b: -9, form: Form::Power(4), width: 4 }, 17),
         (Fit { a: 1, b: 11, form: Form::Power(0), width: 4 }, 63),
         (Fit { a: 429_496_729, b: 0, form: Form::Inverse, width: 4 }, 127),
-        (Fit { a: -1, b: -5, form: Form::Inverse, width: 4 }, 7_000_000_000_000),
+        (Fit { a: 3_000_000_000, b: -5, form: Form::Inverse, width: 4 }, 999),
         (Fit { a: 1000, b: 3, form: Form::Inverse, width: 4 }, 1),
     ] {
         let mut site = SiteSpec::new("xk_target_value", 5, 2, set_register(RAX));

@@ -23,6 +23,7 @@ mod livepatch;
 mod parameter;
 mod policy;
 mod probe;
+mod recording;
 mod rules;
 mod status;
 mod symbols;

@@ -14,6 +14,7 @@ mod list;
 mod load;
 mod pages;
 mod probe;
+mod report;
 mod scan;
 mod sched;
 mod set;
@@ -71,6 +72,8 @@ pub enum Verb {
     Status(status::Args),
     /// Show who changed what, when, from what to what
     History(history::Args),
+    /// Write a page about this machine: what is in force, the history, refusals, searches
+    Report(report::Args),
     /// Watch tunes: rates, misses, values that policies choose, estimated cost
     Top(top::Args),
     /// Run an eBPF program at any instruction of the kernel, or count its executions
@@ -110,6 +113,7 @@ impl Verb {
             Verb::Tune(args) => tune::run(&args),
             Verb::Status(args) => status::run(&args),
             Verb::History(args) => history::run(&args),
+            Verb::Report(args) => report::run(&args),
             Verb::Top(args) => top::run(&args),
             Verb::Probe(args) => probe::run(&args),
             Verb::Flex(args) => flex::run(&args),
@@ -145,7 +149,7 @@ impl Verb {
             Verb::Flex(args) => args.json(),
             Verb::Sched(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) => false,
-            Verb::Bundle(_) | Verb::Pages(_) => false,
+            Verb::Report(_) | Verb::Bundle(_) | Verb::Pages(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false
             }

@@ -1,7 +1,7 @@
 //! The exit codes of errors of repositories and keys.
 
 use xk_keys::SealError;
-use xk_repository::{ConfigError, RepositoryError};
+use xk_repository::{RepositoryError, SourcesError};
 
 use crate::exit::{Exit, Failure};
 
@@ -24,8 +24,8 @@ impl From<RepositoryError> for Failure {
     }
 }
 
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
+impl From<SourcesError> for Failure {
+    fn from(error: SourcesError) -> Self {
         Failure::error(error.to_string())
     }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{json, Value};
 use xk_apply::uncovered;
+use xk_config::Place;
 use xk_kernel::KernelId;
 use xk_policy::Group;
 use xk_runtime::{
-    BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, RulePlace, Rules, SitePolicy, SiteStatus, State,
-    Stops, TuneStatus,
+    BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, Rules, SitePolicy, SiteStatus, State, Stops,
+    TuneStatus,
 };
 use xk_store::{Folders, Tables};
 
@@ -64,8 +65,7 @@ pub fn run(args: &Args) -> Result {
 
 /// The forbidden backends, with the lines of the rules; null if the rules cannot be read.
 fn forbidden(rules: Option<&Rules>) -> Value {
-    let each =
-        |(backend, place): (BackendChoice, RulePlace)| json!({ "backend": backend.word(), "by": place.to_string() });
+    let each = |(backend, place): (BackendChoice, Place)| json!({ "backend": backend.word(), "by": place.to_string() });
     rules.map_or(Value::Null, |rules| rules.forbidden().map(each).collect())
 }
 

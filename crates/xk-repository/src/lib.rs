@@ -11,6 +11,7 @@
 //! index that was altered, is of another kernel build, or is signed with a key that is not trusted; and files whose size,
 //! digest, kernel build or constant is another than the index says. A table is whole in the store, or not there.
 
+mod accepted;
 mod error;
 mod fetch;
 mod index;

@@ -8,7 +8,10 @@ use crate::exit::{Exit, Failure};
 /// The exit code of a repository's error.
 pub fn exit_of(error: &RepositoryError) -> Exit {
     match error {
-        RepositoryError::Seal { .. } | RepositoryError::Differs { .. } => Exit::Refused,
+        RepositoryError::Seal { .. }
+        | RepositoryError::Differs { .. }
+        | RepositoryError::Older { .. }
+        | RepositoryError::Future { .. } => Exit::Refused,
         RepositoryError::OtherKernel { .. } | RepositoryError::OtherTable { .. } => Exit::Drift,
         _ => Exit::Error,
     }

@@ -282,9 +282,10 @@ fn offered(args: &OfferedArgs) -> Result {
     for (source, offer) in args.source.offers(&build_id)? {
         let kernel = &offer.index.kernel;
         println!(
-            "{source}: {} of {}, signed with {}",
+            "{source}: {} of {}, made {}, signed with {}",
             count(offer.index.tables.len(), "table"),
             kernel.release,
+            offer.made(),
             offer.key
         );
         let mut columns = Columns::default();

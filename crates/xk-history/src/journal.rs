@@ -185,16 +185,24 @@ mod tests {
         assert_eq!(journal.read().unwrap().entries, [set(1), set(2)]);
     }
 
+    /// The file is full, so that each of them would make room.
     #[test]
     fn processes_that_append_at_once_lose_nothing() {
-        let (_folder, journal) = journal();
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let journal = journal.clone();
-                scope.spawn(move || (0..20).for_each(|n| journal.append(&[set(thread * 100 + n)]).unwrap()));
-            }
-        });
-        let history = journal.read().unwrap();
-        assert_eq!((history.entries.len(), history.damaged), (80, 0));
+        for _ in 0..30 {
+            let (_folder, journal) = journal();
+            journal.append(&[set(1)]).unwrap();
+            File::options().write(true).open(journal.folder.join(FILE)).unwrap().set_len(FULL).unwrap();
+            let start = std::sync::Barrier::new(8);
+            std::thread::scope(|scope| {
+                for thread in 0..8 {
+                    let (journal, start) = (journal.clone(), &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        journal.append(&[set(thread)]).unwrap();
+                    });
+                }
+            });
+            assert_eq!(journal.read().unwrap().entries.len(), 9);
+        }
     }
 }

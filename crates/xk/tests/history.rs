@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -23,6 +24,7 @@ xk_testing::guest_tests! {
     a_refused_command_is_told,
     a_change_that_the_disk_does_not_take_is_made,
     half_an_entry_is_left_out,
+    the_journal_of_the_system_has_it_too,
 }
 
 /// What the tests in the guest printed, in one boot.
@@ -139,6 +141,22 @@ mod checks {
         assert!(run("mount", &["-o", "remount,ro", FOLDER]));
         contains(&xk(0, &["unset", SHRINK]), &["= 128 (its default)", "warning: ", "Read-only file system"]);
         assert!(run("umount", &[FOLDER]));
+    }
+
+    /// Where systemd runs, its journal listens here.
+    pub fn the_journal_of_the_system_has_it_too() {
+        let path = Path::new("/run/systemd/journal/socket");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(path);
+        let journal = UnixDatagram::bind(path).unwrap();
+        xk(0, &["set", "SHRINK_BATCH=64"]);
+        let mut bytes = [0; 4096];
+        let length = journal.recv(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        let fields = ["SYSLOG_IDENTIFIER=xk\n", "XK_ACTION=set\n", "XK_FROM=128\n", "XK_TO=64\n", "XK_USER=root\n"];
+        contains(&text, &fields);
+        contains(&text, &["XK_COMMAND=xk set SHRINK_BATCH=64\n", "MESSAGE=mm/shrinker.c", " set 128 -> 64, by root"]);
+        fs::remove_file(path).unwrap();
     }
 
     pub fn half_an_entry_is_left_out() {

@@ -66,6 +66,39 @@ pub enum RepositoryError {
         /// The build-id that was asked for.
         wanted: String,
     },
+    /// A later index of the repository was accepted.
+    #[error(
+        "{place}: was made {made}, and one that was made {accepted} was accepted before: the repository offers an old index; \
+         if that is meant, remove {}", file.display()
+    )]
+    Older {
+        /// The file.
+        place: String,
+        /// Its date.
+        made: String,
+        /// The date of the later one.
+        accepted: String,
+        /// Where dates are kept.
+        file: PathBuf,
+    },
+    /// The index is of the future.
+    #[error(
+        "{place}: was made {made}, which is in the future: set the clock of this machine, or of the one that packed it"
+    )]
+    Future {
+        /// The file.
+        place: String,
+        /// Its date.
+        made: String,
+    },
+    /// It is not known which indices were accepted.
+    #[error("{}: {error}: which index is old is not known; remove the file to accept any", file.display())]
+    Dates {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: serde_json::Error,
+    },
     /// A table is not what the index says.
     #[error(
         "{place}: is not the file that the index names ({what}): if the repository was being written, repeat; if not, it \

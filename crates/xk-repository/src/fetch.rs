@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use xk_keys::{Keys, PublicKey};
 use xk_table::{ScopeTable, Store};
 
+use crate::accepted::{date, Accepted};
 use crate::error::RepositoryError;
 use crate::index::{self, digest, Entry, Index, FORMAT, MOST};
 use crate::source::Source;
@@ -61,6 +62,12 @@ impl Offer {
         Ok(Self { source: source.clone(), build_id: build_id.into(), time, key, index })
     }
 
+    /// When the index was packed, as a date.
+    #[must_use]
+    pub fn made(&self) -> String {
+        date(self.index.made)
+    }
+
     /// The bytes of a table, if they are those that the index names.
     fn get(&self, entry: &Entry) -> Result<Vec<u8>, RepositoryError> {
         let path = entry.path(&self.build_id);
@@ -90,6 +97,7 @@ pub struct Staging {
     store: PathBuf,
     folder: TempDir,
     _lock: File,
+    accepted: Accepted,
     tables: Vec<ScopeTable>,
 }
 
@@ -113,14 +121,18 @@ impl Staging {
             }
         }
         let folder = tempfile::Builder::new().prefix(STAGING).tempdir_in(root).map_err(failed)?;
-        Ok(Self { store: root.to_owned(), folder, _lock: lock, tables: Vec::new() })
+        let accepted = Accepted::read(root)?;
+        Ok(Self { store: root.to_owned(), folder, _lock: lock, accepted, tables: Vec::new() })
     }
 
     /// Fetches a table.
     ///
     /// # Errors
-    /// It cannot be read or written, or is not what the index says. Nothing is in the store.
+    /// The index is older than one that was accepted; the table cannot be read or written, or is not what the index says.
+    /// Nothing is in the store.
     pub fn fetch(&mut self, offer: &Offer, entry: &Entry) -> Result<&ScopeTable, RepositoryError> {
+        let place = offer.source.place(&index::path(&offer.build_id));
+        self.accepted.accept(&offer.source.to_string(), &offer.build_id, offer.index.made, &place)?;
         let bytes = offer.get(entry)?;
         let path = self.folder.path().join(entry.path(&offer.build_id));
         let failed = |error| RepositoryError::file(&path, error);
@@ -146,6 +158,8 @@ impl Staging {
     /// # Errors
     /// A file cannot be renamed. Each table is the old one or the new one.
     pub fn install(self, accepts: impl Fn(&ScopeTable) -> bool) -> Result<Vec<PathBuf>, RepositoryError> {
+        // First: an index whose tables are in the store is accepted.
+        self.accepted.write()?;
         let [from, to] = [self.folder.path(), &self.store].map(Store::new);
         let mut installed = Vec::new();
         for table in self.tables.iter().filter(|table| accepts(table)) {

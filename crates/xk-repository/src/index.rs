@@ -8,7 +8,7 @@ use xk_keys::Format;
 use xk_table::{KernelRef, ScopeTable, Store};
 
 /// How an index is sealed.
-pub(crate) const FORMAT: Format = Format { name: "xk tables", version: 1, command: "xk tables pack" };
+pub(crate) const FORMAT: Format = Format { name: "xk tables", version: 2, command: "xk tables pack" };
 
 /// The largest index that is read.
 pub(crate) const MOST: u64 = 16 << 20;
@@ -19,6 +19,8 @@ pub(crate) const MOST: u64 = 16 << 20;
 pub struct Index {
     /// The kernel.
     pub kernel: KernelRef,
+    /// When it was packed, in seconds since 1970.
+    pub made: i64,
     /// Its tables, by ConstID.
     pub tables: Vec<Entry>,
 }
@@ -65,4 +67,9 @@ pub(crate) fn path(build_id: &str) -> PathBuf {
 /// SHA-256 in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
 }

@@ -11,16 +11,17 @@
 //! index that was altered, is of another kernel build, or is signed with a key that is not trusted; and files whose size,
 //! digest, kernel build or constant is another than the index says. A table is whole in the store, or not there.
 
-mod config;
+mod accepted;
 mod error;
 mod fetch;
 mod index;
 mod pack;
 mod source;
+mod sources;
 
-pub use config::{Config, ConfigError};
 pub use error::RepositoryError;
 pub use fetch::{Offer, Staging};
 pub use index::{Entry, Index};
 pub use pack::pack;
 pub use source::{AddressError, ReadError, Source};
+pub use sources::{Sources, SourcesError};

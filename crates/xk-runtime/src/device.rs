@@ -4,10 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use xk_history::Kind;
+
 use crate::abi::{self, Plain};
 use crate::descriptor::Descriptor;
 use crate::error::Error;
 use crate::livepatch::Livepatches;
+use crate::recording;
 use crate::status::{PolicyStatus, SitePolicy, SiteStatus, Stops, TuneStatus};
 
 /// Bytes of a report on the threads that block: as many as xk.ko writes.
@@ -25,6 +28,8 @@ pub struct Device {
     anchor: u64,
     /// Tables are loaded with a signature only.
     signed: bool,
+    /// What a tune that ends with this process changes is not recorded in the history.
+    trials: bool,
 }
 
 impl Device {
@@ -63,7 +68,7 @@ impl Device {
     }
 
     fn open_at(path: &Path, write: bool) -> Result<Self, Error> {
-        let mut device = Self { descriptor: Descriptor::open(path, write)?, anchor: 0, signed: false };
+        let mut device = Self { descriptor: Descriptor::open(path, write)?, anchor: 0, signed: false, trials: false };
         let version = device.ask_version()?;
         if version.abi != abi::ABI_VERSION {
             let module = abi::text(&version.module);
@@ -83,6 +88,24 @@ impl Device {
     /// The address of `_printk`, as the kernel knows it.
     pub(crate) fn anchor(&self) -> u64 {
         self.anchor
+    }
+
+    /// The same descriptor, for the trials of a search. Its changes are recorded in the history only if they outlive this
+    /// process: a search makes thousands of others, and records them in a journal of its own.
+    #[must_use]
+    pub fn for_trials(&self) -> Self {
+        Self { trials: true, ..self.clone() }
+    }
+
+    /// The tunes whose changes are recorded in the history; none if there is no history. What is in force does not depend
+    /// on it: if they cannot be listed, nothing is recorded.
+    pub(crate) fn recorded(&self) -> Vec<TuneStatus> {
+        if !xk_history::is_kept() {
+            return Vec::new();
+        }
+        let mut tunes = self.tunes().unwrap_or_default();
+        tunes.retain(|tune| tune.detached || !self.trials);
+        tunes
     }
 
     fn ask_version(&self) -> Result<abi::Version, Error> {
@@ -189,7 +212,11 @@ impl Device {
     pub fn lease(&self, id: u32, time: Option<Duration>) -> Result<(), Error> {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
         let mut lease = abi::Lease { id, ns, ..abi::Lease::zeroed() };
-        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| Error::of_tune_with(id, error, &lease.error))
+        let before = self.recorded().into_iter().find(|tune| tune.id == id);
+        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| Error::of_tune_with(id, error, &lease.error))?;
+        let event = before.and_then(|tune| recording::lease(Kind::Constant, &tune.name, tune.lease, time));
+        xk_history::record(event.into_iter().collect());
+        Ok(())
     }
 
     /// The threads that tune `id` waits for, with their stacks; empty when it does not.
@@ -223,7 +250,13 @@ impl Device {
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
     pub fn detach(&self, id: u32) -> Result<(), Error> {
         let mut detach = abi::Detach { id, ..abi::Detach::zeroed() };
-        self.ioctl(abi::IOC_DETACH, &mut detach).map_err(|error| Error::of_tune_with(id, error, &detach.error))
+        self.ioctl(abi::IOC_DETACH, &mut detach).map_err(|error| Error::of_tune_with(id, error, &detach.error))?;
+        // The change that is kept was a trial until now.
+        if self.trials {
+            let tune = self.recorded().into_iter().find(|tune| tune.id == id);
+            xk_history::record(tune.as_ref().map(recording::kept).into_iter().collect());
+        }
+        Ok(())
     }
 
     /// What the policy of tune `id` did; `None` if it has none.

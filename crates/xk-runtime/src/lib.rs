@@ -23,6 +23,7 @@ mod livepatch;
 mod parameter;
 mod policy;
 mod probe;
+mod recording;
 mod rules;
 mod status;
 mod symbols;
@@ -36,7 +37,7 @@ pub use error::{AddressError, Error, Outcome, ParameterError, SignatureError, Ta
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::Policy;
 pub use probe::{Attached, Attachment, PlaceStatus, ProbeFunction, ProbePlace, ProbeStatus, ReachedBy};
-pub use rules::{RulePlace, Rules, RulesError};
+pub use rules::{Rules, RulesError};
 pub use status::{PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus};
 pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};
 pub use transition::{Change, Destination, Transition};

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use xk_history::{Action, Event, Kind, State};
+
 use crate::abi::{self, Plain};
 use crate::descriptor::Descriptor;
 use crate::ParameterError;
@@ -169,6 +171,18 @@ impl Meter {
     }
 }
 
+/// What a process keeps of a parameter, for the history.
+fn kept(parameter: Parameter) -> Option<Event> {
+    let words = |number: i64| match &parameter.values {
+        Values::Choices(words) => usize::try_from(number).ok().and_then(|index| words.get(index)).map(String::as_str),
+        Values::Numbers { .. } => None,
+    };
+    let state = |number: i64| words(number).map_or(State::Value(number), State::from);
+    let (value, hold) = parameter.value.ok().zip(parameter.hold.as_ref())?;
+    let name = format!("{}:{}", parameter.module, parameter.name);
+    Some(Event::new(Kind::Parameter, name, Action::Keep).from(state(hold.original)).to(state(value)))
+}
+
 /// An open descriptor of xk_tunable.ko. What is set through it is held as long as it is open.
 #[derive(Debug)]
 pub struct ParameterDevice {
@@ -287,7 +301,11 @@ impl ParameterDevice {
     /// # Errors
     /// [`ParameterError::Gone`], [`ParameterError::NotHeld`], [`ParameterError::Forbidden`].
     pub fn keep_parameter(&self, id: u32) -> Result<(), ParameterError> {
-        self.change_parameter(id, abi::PARAMETER_KEEP, 0, None)
+        let before = if xk_history::is_kept() { self.parameter(id).ok() } else { None };
+        self.change_parameter(id, abi::PARAMETER_KEEP, 0, None)?;
+        // The values before were trials of a search, which records them itself.
+        xk_history::record(before.and_then(kept).into_iter().collect());
+        Ok(())
     }
 
     fn change_parameter(&self, id: u32, op: u32, value: i64, lease: Option<Duration>) -> Result<(), ParameterError> {

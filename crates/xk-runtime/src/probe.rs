@@ -7,9 +7,12 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use xk_history::{Action, Event, InForce, Kind, State};
+
 use crate::abi::{self, Plain};
 use crate::device::Device;
 use crate::error::Error;
+use crate::recording;
 
 /// Places that one request returns.
 const PAGE: u32 = 1024;
@@ -185,6 +188,18 @@ impl ProbeStatus {
     }
 }
 
+impl ProbeStatus {
+    fn state(&self) -> State {
+        format!("number {}, at {} places", self.id, self.places).into()
+    }
+
+    /// What is in force, for [`xk_history::noticed`].
+    #[must_use]
+    pub fn in_force(&self) -> InForce {
+        InForce { kind: Kind::Probe, name: self.name.clone(), state: self.state(), outlives: self.kept }
+    }
+}
+
 impl PlaceStatus {
     fn new(info: &abi::ProbePlaceInfo) -> Self {
         Self {
@@ -250,6 +265,17 @@ fn field<const LEN: usize>(name: &str) -> [u8; LEN] {
     field
 }
 
+/// Records in the history that an attachment is kept, or that its end changes.
+fn record_lease(before: &ProbeStatus, keeps: bool, lease: Option<Duration>) {
+    let lease = recording::lease(Kind::Probe, &before.name, before.lease, lease);
+    let attached = Event::new(Kind::Probe, &before.name, Action::Attach).to(before.state());
+    xk_history::record(match (before.kept, keeps) {
+        (true, _) => lease.into_iter().collect(),
+        (false, true) => vec![attached.until(lease.and_then(|lease| lease.until))],
+        (false, false) => Vec::new(),
+    });
+}
+
 impl Device {
     /// [`Device::attach`] with at most one program, and without functions of modules.
     ///
@@ -310,8 +336,12 @@ impl Device {
     /// [`Error::NoSuchProbes`], [`Error::ProbesOwned`], [`Error::Forbidden`].
     pub fn detach_probes(&self, id: u32) -> Result<u32, Error> {
         let mut request = abi::ProbeDetach { id, ..abi::ProbeDetach::zeroed() };
+        let before = self.recorded_probes(id).filter(|probes| probes.kept);
         let done = self.ioctl(abi::IOC_PROBE_DETACH, &mut request);
-        done.map(|()| request.stops).map_err(|error| Error::of_probes(id, &error, &request.error))
+        done.map_err(|error| Error::of_probes(id, &error, &request.error))?;
+        let event = |probes: ProbeStatus| Event::new(Kind::Probe, &probes.name, Action::Revert).from(probes.state());
+        xk_history::record(before.map(event).into_iter().collect());
+        Ok(request.stops)
     }
 
     /// Ends an attachment after this time, including time in suspend; `None`: no lease.
@@ -335,8 +365,19 @@ impl Device {
         // A lease of 0 would be none.
         let ns = lease.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
         let mut request = abi::ProbeLease { id, flags, ns, ..abi::ProbeLease::zeroed() };
+        let before = self.recorded_probes(id);
         let done = self.ioctl(abi::IOC_PROBE_LEASE, &mut request);
-        done.map_err(|error| Error::of_probes(id, &error, &request.error))
+        done.map_err(|error| Error::of_probes(id, &error, &request.error))?;
+        if let Some(probes) = before {
+            record_lease(&probes, flags & abi::PROBE_KEEP != 0, lease);
+        }
+        Ok(())
+    }
+
+    /// The attachment, if there is a history. What ends with its process is not recorded.
+    fn recorded_probes(&self, id: u32) -> Option<ProbeStatus> {
+        let probes = if xk_history::is_kept() { self.probes().unwrap_or_default() } else { Vec::new() };
+        probes.into_iter().find(|probes| probes.id == id)
     }
 
     /// The attachments, oldest first.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use xk_history::{Action, Event};
 use xk_table::Mode;
 
 use crate::abi::{self, Plain};
 use crate::device::{Device, REPORT_LEN};
 use crate::error::{Error, Outcome};
+use crate::recording;
+use crate::status::TuneStatus;
 
 /// What becomes of one tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +93,31 @@ fn run(device: &Device, changes: &[Change], mode: Mode, timeout: Duration) -> Re
         request.report = report.as_mut_ptr() as u64;
         request.report_len = report.len() as u32;
     }
+    let before = device.recorded();
     match device.ioctl(abi::IOC_TRANSITION, &mut request) {
-        Ok(()) => Ok(Transition { stops: request.stops, elapsed: Duration::from_nanos(request.elapsed_ns) }),
+        Ok(()) => {
+            record(device, &before, changes);
+            Ok(Transition { stops: request.stops, elapsed: Duration::from_nanos(request.elapsed_ns) })
+        }
         Err(error) => Err(failure(device, changes, &request, abi::text(&report), error)),
     }
+}
+
+/// Records what changed in the history.
+fn record(device: &Device, before: &[TuneStatus], changes: &[Change]) {
+    let event = |change: &Change| -> Option<Event> {
+        let tune = before.iter().find(|tune| tune.id == change.id)?;
+        let (action, to) = match change.to {
+            Destination::Value(value) => (Action::Set, value.into()),
+            Destination::Policy(_) => {
+                let policy = device.policy_status(tune.id).ok().flatten();
+                (Action::Policy, recording::policy_of(policy.map(|policy| policy.program)))
+            }
+            Destination::Unload => (Action::Revert, tune.default.into()),
+        };
+        recording::change(tune, action, to)
+    };
+    xk_history::record(changes.iter().filter_map(event).collect());
 }
 
 fn failure(

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use serde::Serialize;
+use xk_history::{Action, Event, Kind};
 
 use crate::abi::{self, Plain};
 use crate::Error;
@@ -123,6 +124,21 @@ pub enum Who {
     Thread(i32),
     /// All threads of a process.
     Process(i32),
+}
+
+impl Who {
+    fn words(self) -> String {
+        match self {
+            Self::Caller => "the calling thread".into(),
+            Self::Thread(pid) => format!("thread {pid}"),
+            Self::Process(pid) => format!("process {pid}"),
+        }
+    }
+}
+
+/// Records a change of a policy in the history.
+fn record(policy: &str, action: Action, to: String) {
+    xk_history::record(vec![Event::new(Kind::Scheduler, policy, action).to(to)]);
 }
 
 /// An open descriptor of xk_sched.ko. Nothing ends when it is closed.
@@ -283,6 +299,7 @@ impl Device {
             choice.policy = field(policy)?;
         }
         self.ioctl(abi::IOC_CHOOSE, &mut choice).map_err(|error| refusal(error, &choice.error))?;
+        record(policy, Action::Choose, format!("{}: {} threads", who.words(), choice.nr_threads));
         Ok(choice.nr_threads)
     }
 
@@ -296,7 +313,9 @@ impl Device {
         request.size = size_of::<abi::Weight>() as u32;
         request.weight = weight;
         request.policy = field(policy)?;
-        self.ioctl(abi::IOC_WEIGHT, &mut request).map_err(|error| refusal(error, &request.error))
+        self.ioctl(abi::IOC_WEIGHT, &mut request).map_err(|error| refusal(error, &request.error))?;
+        record(policy, Action::Adjust, format!("weight {weight}"));
+        Ok(())
     }
 
     /// Sets the CPUs on which threads of a policy run: a list as `0-3,8`, or `all`. Other policies may use them, too.
@@ -308,7 +327,9 @@ impl Device {
         request.size = size_of::<abi::Cpus>() as u32;
         request.policy = field(policy)?;
         request.cpus = field(cpus)?;
-        self.ioctl(abi::IOC_CPUS, &mut request).map_err(|error| refusal(error, &request.error))
+        self.ioctl(abi::IOC_CPUS, &mut request).map_err(|error| refusal(error, &request.error))?;
+        record(policy, Action::Adjust, format!("CPUs {cpus}"));
+        Ok(())
     }
 
     /// Gives all threads of a policy to another, whose module decides whether it can take them over. They stay in their
@@ -321,6 +342,7 @@ impl Device {
         request.size = size_of::<abi::Replacement>() as u32;
         (request.old, request.new) = (field(old)?, field(new)?);
         self.ioctl(abi::IOC_REPLACE, &mut request).map_err(|error| refusal(error, &request.error))?;
+        record(old, Action::Adjust, format!("replaced by {new}: {} threads", request.nr_threads));
         Ok(request.nr_threads)
     }
 

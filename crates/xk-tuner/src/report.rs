@@ -1,6 +1,7 @@
 //! The report of a search.
 //!
-//! In: a search and its history. Out: one HTML file without scripts, with a chart and a table of all trials.
+//! In: a search and its history. Out: one HTML file without scripts, with a chart and a table of all trials; or the section
+//! of a page that shows more.
 
 use askama::Template;
 
@@ -13,10 +14,20 @@ use crate::{front, Space};
 /// The width of the widest bar, in pixels.
 const BAR: f64 = 300.0;
 
-/// The page. The template escapes every text.
+/// A page. Its body is HTML.
 #[derive(Template)]
-#[template(path = "report.html")]
+#[template(path = "page.html")]
 struct Page<'a> {
+    title: &'a str,
+    body: &'a str,
+}
+
+/// What is shown of a search. The template escapes every text.
+#[derive(Template)]
+#[template(path = "search.html")]
+struct Section<'a> {
+    /// Of its heading: 1 to 5.
+    level: u8,
     name: &'a str,
     verdict: String,
     spec: &'a SearchSpec,
@@ -86,8 +97,25 @@ struct TrialRow {
 /// # Errors
 /// The template cannot be rendered.
 pub fn html(search: &Search, history: &[Record]) -> Result<String, askama::Error> {
+    page(&format!("xk tune: {}", search.name), &section(search, history, 1)?)
+}
+
+/// A page that needs no other file, with this HTML in it.
+///
+/// # Errors
+/// The template cannot be rendered.
+pub fn page(title: &str, body: &str) -> Result<String, askama::Error> {
+    Page { title, body }.render()
+}
+
+/// The report as a part of a page, with a heading of this level.
+///
+/// # Errors
+/// The template cannot be rendered.
+pub fn section(search: &Search, history: &[Record], level: u8) -> Result<String, askama::Error> {
     let spec = &search.spec;
-    let page = Page {
+    let section = Section {
+        level,
         name: &search.name,
         verdict: verdict(search),
         spec,
@@ -99,7 +127,7 @@ pub fn html(search: &Search, history: &[Record]) -> Result<String, askama::Error
         parameters: parameters(&spec.space, spec.goal, history),
         trials: history.iter().map(|record| TrialRow::of(&spec.space, spec.goal, record)).collect(),
     };
-    page.render()
+    section.render()
 }
 
 /// The result of a search, in a sentence.

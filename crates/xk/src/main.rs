@@ -12,6 +12,7 @@ mod notify;
 mod options;
 mod output;
 mod progress;
+mod recording;
 mod scopes;
 mod signals;
 mod sites;
@@ -49,8 +50,16 @@ fn main() -> ExitCode {
         eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without this feature");
         return ExitCode::FAILURE;
     }
+    recording::keep();
     let (json, result) = match Cli::try_parse() {
-        Ok(cli) => (cli.verb.json(), cli.verb.run()),
+        Ok(cli) => {
+            let (json, changes) = (cli.verb.json(), cli.verb.changes());
+            let result = cli.verb.run();
+            if let Some(failure) = result.as_ref().err().filter(|_| changes) {
+                recording::refused(failure);
+            }
+            (json, result)
+        }
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             print!("{}", error.render());
             return ExitCode::SUCCESS;

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use xk_kernel::{doctor, Check, DoctorOptions, HostEnv, KernelId, Status};
-use xk_repository::Config;
+use xk_repository::Sources;
 
 /// Checks of `xk doctor` that an analysis needs.
 const NEEDED: [&str; 6] = ["source", "configuration", "compiler", "pahole", "build-tools", "solver"];
@@ -12,7 +12,7 @@ const NEEDED: [&str; 6] = ["source", "configuration", "compiler", "pahole", "bui
 pub fn to_table(text: &str) -> String {
     let package = KernelId::live().ok().map(|kernel| format!("xk-tables-{}", kernel.release));
     let package = package.filter(|name| apt_knows(name));
-    let repositories = Config::read().map_err(|error| error.to_string());
+    let repositories = Sources::read().map_err(|error| error.to_string());
     let checks = doctor(&HostEnv, &DoctorOptions::default());
     lines(text, package.as_deref(), repositories, &checks)
 }
@@ -24,17 +24,17 @@ fn apt_knows(package: &str) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-fn lines(text: &str, package: Option<&str>, repositories: Result<Config, String>, checks: &[Check]) -> String {
+fn lines(text: &str, package: Option<&str>, repositories: Result<Sources, String>, checks: &[Check]) -> String {
     let mut lines = Vec::new();
     if let Some(package) = package {
         lines.push(format!("apt-get install {package}: tables of this kernel, as a package"));
     }
     lines.push(match repositories {
-        Ok(Config { sources, .. }) if !sources.is_empty() => {
-            let sources: Vec<String> = sources.iter().map(ToString::to_string).collect();
+        Ok(Sources { list, .. }) if !list.is_empty() => {
+            let sources: Vec<String> = list.iter().map(ToString::to_string).collect();
             format!("xk tables fetch {text}: from {}", sources.join(", "))
         }
-        Ok(Config { file, .. }) => {
+        Ok(Sources { file, .. }) => {
             format!("xk tables fetch {text} --from SOURCE: {} names no repository", file.display())
         }
         Err(error) => format!("xk tables fetch {text}: {error}"),
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn the_quickest_way_comes_first() {
-        let config = |sources: &[&str]| Config {
+        let config = |sources: &[&str]| Sources {
             file: "/etc/xk/xk.toml".into(),
-            sources: sources.iter().filter_map(|source| source.parse().ok()).collect(),
+            list: sources.iter().filter_map(|source| source.parse().ok()).collect(),
         };
         let ready = [check("source", Status::Ok), check("xk.ko", Status::Fail)];
         assert_eq!(

@@ -75,7 +75,9 @@ impl Pair {
 /// All that are in a store, whatever their kernel.
 fn tables(store: &Path) -> Vec<ScopeTable> {
     let Ok(builds) = fs::read_dir(store) else { return Vec::new() };
-    let files = builds.flat_map(|build| fs::read_dir(build.unwrap().path()).unwrap()).map(|file| file.unwrap().path());
+    // Beside the builds, there is a file with dates of indices.
+    let builds = builds.map(|build| build.unwrap().path()).filter(|path| path.is_dir());
+    let files = builds.flat_map(|build| fs::read_dir(build).unwrap()).map(|file| file.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|e| e == "json")).map(|path| Store::read(&path).unwrap()).collect()
 }
 

@@ -43,6 +43,10 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
         bench.entries().iter().map(|entry| entry["what"]["event"].as_str().unwrap().to_owned()).collect();
     assert_eq!(events.iter().filter(|event| *event == "concluded").count(), 2);
     assert_eq!(events.last().unwrap(), "reverted");
+    // The history has what was kept and reverted, and none of the trials.
+    let kept = ["ahead keep 128 1024", "mode keep slow fast"];
+    let reverted = ["ahead revert 1024 128", "mode revert fast slow"];
+    assert_eq!(bench.history(), [kept, reverted, kept, reverted].concat());
 }
 
 #[test]

@@ -65,6 +65,7 @@ impl Constant {
     /// The constant of `table`.
     #[must_use]
     pub fn new(device: Device, addresses: Rc<dyn AddressOf>, table: ScopeTable) -> Self {
+        let device = device.for_trials();
         Self { device, addresses, table, tune: None, kept: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
+use xk_history::{Action, Event, Kind, State};
 use xk_runtime::{Error as RuntimeError, ParameterError};
 
 use crate::modules::ModuleError;
@@ -83,6 +84,15 @@ pub trait Knob {
     fn keep(&mut self) -> Result<(), KnobError> {
         Ok(())
     }
+}
+
+/// Records in the history that a file or a pair of commands keeps another value.
+pub(crate) fn record(name: &str, action: Action, from: &Value, to: &Value) {
+    let state = |value: &Value| match value {
+        Value::Number(number) => State::Value(*number),
+        words => State::Words(words.to_string()),
+    };
+    xk_history::record(vec![Event::new(Kind::Knob, name, action).from(state(from)).to(state(to))]);
 }
 
 /// Sets a knob, and reads the value back.

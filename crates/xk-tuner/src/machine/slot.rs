@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use xk_history::Action;
+
 use super::{KeptKnob, MoveError};
 use crate::description::{AtEnd, Backing};
-use crate::knob::{set, ChangedKnob, Knob, KnobError, Plain};
+use crate::knob::{record, set, ChangedKnob, Knob, KnobError, Plain};
 use crate::Value;
 
 /// What the tuner knows about the value of a knob.
@@ -121,6 +123,10 @@ impl Slot {
     /// Keeps this value when the process ends.
     pub fn keep(&mut self, value: &Value) -> Result<(), MoveError> {
         self.knob.keep().map_err(|error| MoveError::Knob { name: self.name.clone(), error })?;
+        // The devices of constants and parameters record these.
+        if self.plain().is_some() && self.original != *value {
+            record(&self.name, Action::Keep, &self.original, value);
+        }
         self.original = value.clone();
         Ok(())
     }

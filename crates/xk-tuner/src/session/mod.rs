@@ -24,13 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use xk_history::Action;
 use xk_runtime::Device;
 
 use crate::description::Job;
 use crate::engine::Conclusion;
 use crate::error::{MachineError, RevertError};
 use crate::guardian::{clean_up, Guardian};
-use crate::knob::{Backing, ChangedKnob, Constants, KnobFault, Module};
+use crate::knob::{record, Backing, ChangedKnob, Constants, KnobFault, Module};
 use crate::machine::{present, restorable, KeptKnob, Machine, Witness};
 use crate::metrics::Publisher;
 use crate::modules::{Kernel, Modules};
@@ -169,8 +170,8 @@ fn revert_one(kept: &KeptKnob, constants: &dyn Constants) -> Result<String, Reve
     let had_value = match backing {
         Backing::Plain(_) => {
             let (name, backing, original) = (name.clone(), backing.clone(), original.clone());
-            let changed = ChangedKnob { name, backing, original, ours: vec![value.clone()] };
-            return Ok(clean_up(&[changed], constants).concat());
+            let changed = [ChangedKnob { name, backing, original, ours: vec![value.clone()] }];
+            return Ok(end_plain(&changed, value, constants));
         }
         Backing::Constant(_) if matches!(Device::open_to_read_if_loaded(), Ok(None)) => {
             return Ok(format!("{name} has its default, because xk.ko is not loaded"));
@@ -189,6 +190,19 @@ fn revert_one(kept: &KeptKnob, constants: &dyn Constants) -> Result<String, Reve
         true => format!("{name} = {original} (restored)"),
         false => format!("{name} is not {value} any more, and stays as it is"),
     })
+}
+
+/// Restores a file or a pair of commands that keep `value`.
+fn end_plain(changed: &[ChangedKnob; 1], value: &Value, constants: &dyn Constants) -> String {
+    let [ChangedKnob { name, backing, original, .. }] = changed;
+    let read = || backing.knob(constants).and_then(|mut knob| knob.read()).ok();
+    let before = read();
+    let line = clean_up(changed, constants).concat();
+    // The history is told only of what this changed.
+    if before != read() {
+        record(name, Action::Revert, value, original);
+    }
+    line
 }
 
 /// Searches for one job, or, with several, for those whose subsystem limits the target.

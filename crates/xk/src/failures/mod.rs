@@ -74,7 +74,7 @@ impl From<SymbolsError> for Failure {
 impl From<RulesError> for Failure {
     fn from(error: RulesError) -> Self {
         let exit = match &error {
-            RulesError::Unreadable { .. } | RulesError::Syntax { .. } | RulesError::NoBackend { .. } => Exit::Error,
+            RulesError::Config(_) | RulesError::NoBackend { .. } => Exit::Error,
             RulesError::PatchRunsNoPolicy => Exit::Usage,
             _ => Exit::Refused,
         };

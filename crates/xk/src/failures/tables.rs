@@ -1,14 +1,17 @@
 //! The exit codes of errors of repositories and keys.
 
 use xk_keys::SealError;
-use xk_repository::{ConfigError, RepositoryError};
+use xk_repository::{RepositoryError, SourcesError};
 
 use crate::exit::{Exit, Failure};
 
 /// The exit code of a repository's error.
 pub fn exit_of(error: &RepositoryError) -> Exit {
     match error {
-        RepositoryError::Seal { .. } | RepositoryError::Differs { .. } => Exit::Refused,
+        RepositoryError::Seal { .. }
+        | RepositoryError::Differs { .. }
+        | RepositoryError::Older { .. }
+        | RepositoryError::Future { .. } => Exit::Refused,
         RepositoryError::OtherKernel { .. } | RepositoryError::OtherTable { .. } => Exit::Drift,
         _ => Exit::Error,
     }
@@ -24,8 +27,8 @@ impl From<RepositoryError> for Failure {
     }
 }
 
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
+impl From<SourcesError> for Failure {
+    fn from(error: SourcesError) -> Self {
         Failure::error(error.to_string())
     }
 }

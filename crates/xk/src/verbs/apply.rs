@@ -45,7 +45,7 @@ pub struct Args {
     path: Option<PathBuf>,
     /// Show what would change; change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub dry_run: bool,
     /// Revert everything that was applied from this path, or, without a path, from any
     #[arg(long)]
     remove: bool,

@@ -9,10 +9,12 @@ mod explain;
 mod flex;
 mod gen;
 mod get;
+mod history;
 mod list;
 mod load;
 mod pages;
 mod probe;
+mod report;
 mod scan;
 mod sched;
 mod set;
@@ -68,6 +70,10 @@ pub enum Verb {
     Tune(tune::Args),
     /// Show all tunes in force, with their sites
     Status(status::Args),
+    /// Show who changed what, when, from what to what
+    History(history::Args),
+    /// Write a page about this machine: what is in force, the history, refusals, searches
+    Report(report::Args),
     /// Watch tunes: rates, misses, values that policies choose, estimated cost
     Top(top::Args),
     /// Run an eBPF program at any instruction of the kernel, or count its executions
@@ -106,12 +112,23 @@ impl Verb {
             Verb::Apply(args) => apply::run(&args),
             Verb::Tune(args) => tune::run(&args),
             Verb::Status(args) => status::run(&args),
+            Verb::History(args) => history::run(&args),
+            Verb::Report(args) => report::run(&args),
             Verb::Top(args) => top::run(&args),
             Verb::Probe(args) => probe::run(&args),
             Verb::Flex(args) => flex::run(&args),
             Verb::Sched(args) => sched::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
             Verb::Pages(args) => pages::run(&args),
+        }
+    }
+
+    /// Whether it changes the kernel. If so, the history has its refusals.
+    pub fn changes(&self) -> bool {
+        match self {
+            Verb::Set(_) | Verb::Unset(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Sched(_) => true,
+            Verb::Apply(args) => !args.dry_run,
+            _ => false,
         }
     }
 
@@ -126,11 +143,13 @@ impl Verb {
             Verb::Get(args) => args.json,
             Verb::Apply(args) => args.json,
             Verb::Status(args) => args.json,
+            Verb::History(args) => args.json,
             Verb::Tune(args) => args.json(),
             Verb::Probe(args) => args.json(),
             Verb::Flex(args) => args.json(),
             Verb::Sched(args) => args.json(),
-            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) | Verb::Pages(_) => false,
+            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) => false,
+            Verb::Report(_) | Verb::Bundle(_) | Verb::Pages(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false
             }

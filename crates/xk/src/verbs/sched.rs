@@ -12,6 +12,8 @@ mod top;
 mod trace;
 mod weight;
 
+pub(super) use status::sentence;
+
 use crate::exit::Result;
 
 /// Arguments of `xk sched`.

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{json, Value};
 use xk_apply::uncovered;
+use xk_config::Place;
 use xk_kernel::KernelId;
 use xk_policy::Group;
 use xk_runtime::{
-    BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, RulePlace, Rules, SitePolicy, SiteStatus, State,
-    Stops, TuneStatus,
+    BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, Rules, SitePolicy, SiteStatus, State, Stops,
+    TuneStatus,
 };
 use xk_store::{Folders, Tables};
 
@@ -64,8 +65,7 @@ pub fn run(args: &Args) -> Result {
 
 /// The forbidden backends, with the lines of the rules; null if the rules cannot be read.
 fn forbidden(rules: Option<&Rules>) -> Value {
-    let each =
-        |(backend, place): (BackendChoice, RulePlace)| json!({ "backend": backend.word(), "by": place.to_string() });
+    let each = |(backend, place): (BackendChoice, Place)| json!({ "backend": backend.word(), "by": place.to_string() });
     rules.map_or(Value::Null, |rules| rules.forbidden().map(each).collect())
 }
 
@@ -80,7 +80,7 @@ fn stops_document(stops: &Stops) -> Value {
 }
 
 /// The cost of changes for the whole machine.
-fn stops_sentence(stops: &Stops) -> String {
+pub(super) fn stops_sentence(stops: &Stops) -> String {
     format!(
         "all CPUs were stopped {} in {}: {:.2} ms in total ({:.4} % of the time), at most {:.2} ms at once",
         number(stops.number, "time"),
@@ -99,7 +99,7 @@ struct Shown<'a> {
 }
 
 /// Warnings about a tune; none if its value is in force at every site.
-fn warnings(tune: &TuneStatus) -> Vec<String> {
+pub(super) fn warnings(tune: &TuneStatus) -> Vec<String> {
     let mut warnings = Vec::new();
     let default = tune.default;
     for site in &tune.sites {
@@ -177,7 +177,7 @@ fn lease(tune: &TuneStatus) -> String {
 }
 
 /// The state of a tune in words.
-fn transition(tune: &TuneStatus) -> String {
+pub(super) fn transition(tune: &TuneStatus) -> String {
     let scopes = count(tune.scopes as usize, "safe span");
     let inside = count(tune.blocking as usize, "thread");
     let use_ = if tune.blocking == 1 { "uses" } else { "use" };

@@ -8,7 +8,7 @@ use xk_apply::parse_time;
 use xk_const::Spec;
 use xk_kernel::{Image, KernelId};
 use xk_keys::Keys;
-use xk_repository::{Config, Entry, Offer, Source, Staging};
+use xk_repository::{Entry, Offer, Source, Sources, Staging};
 use xk_store::{pick, similar, Folders, Tables};
 use xk_table::ScopeTable;
 
@@ -140,13 +140,13 @@ impl SourceArgs {
             let parse = |text: &String| text.parse().map_err(|error| Failure::usage(format!("--from: {error}")));
             return self.from.iter().map(parse).collect();
         }
-        let config = Config::read()?;
-        match config.sources.is_empty() {
+        let sources = Sources::read()?;
+        match sources.list.is_empty() {
             true => Err(Failure::error(format!(
                 "{} names no repository: add `[tables]` with `from = [\"https://…\"]`, or use --from SOURCE",
-                config.file.display()
+                sources.file.display()
             ))),
-            false => Ok(config.sources),
+            false => Ok(sources.list),
         }
     }
 
@@ -282,9 +282,10 @@ fn offered(args: &OfferedArgs) -> Result {
     for (source, offer) in args.source.offers(&build_id)? {
         let kernel = &offer.index.kernel;
         println!(
-            "{source}: {} of {}, signed with {}",
+            "{source}: {} of {}, made {}, signed with {}",
             count(offer.index.tables.len(), "table"),
             kernel.release,
+            offer.made(),
             offer.key
         );
         let mut columns = Columns::default();

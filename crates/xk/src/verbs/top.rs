@@ -4,7 +4,7 @@
 //! In: two samples of the kernel, and the time between them. Out: text, once for each sample (`--batch`), or on a terminal,
 //! where it replaces the text before.
 
-mod cost;
+pub(super) mod cost;
 mod sampling;
 mod screen;
 

@@ -128,7 +128,20 @@ impl FileSearch {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
         command.arg("tune").args(arguments).env("XK_TUNER", self.path("state"));
+        command.env("XK_HISTORY", self.path("history"));
         command
+    }
+
+    /// Name, action and states of each change that `xk history` tells.
+    pub fn history(&self) -> Vec<String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+        let output = command.args(["history", "--json"]).env("XK_HISTORY", self.path("history")).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let words = |entry: &Value| {
+            let [name, action, from, to] = ["name", "action", "from", "to"].map(|field| entry[field].to_string());
+            format!("{name} {action} {from} {to}").replace('"', "")
+        };
+        document["entries"].as_array().unwrap().iter().map(words).collect()
     }
 
     pub fn tune(&self) -> Command {

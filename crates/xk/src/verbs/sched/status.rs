@@ -42,7 +42,8 @@ fn headline(status: &Status) -> String {
     format!("{decide}; {threads} in {policies}; {} ejected so far", status.ejected)
 }
 
-fn sentence(report: &Report) -> String {
+/// Why a policy was ejected.
+pub(in crate::verbs) fn sentence(report: &Report) -> String {
     let place = report.core.map_or(String::new(), |core| format!(" on core {core}"));
     let thread = report.thread.as_ref().map_or(String::new(), |thread| {
         format!(" of {}[{}], {} -> {}", thread.name, thread.pid, thread.from, thread.to)

@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Only these kinds; kernel/sched_faulty/mistakes.txt lists all
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// A kernel of the lab with sched_ext
+    #[arg(long, default_value = KERNEL)]
+    kernel: String,
     /// One JSON object on the last line
     #[arg(long)]
     json: bool,
@@ -47,7 +50,7 @@ struct Summary {
 /// # Errors
 /// When a kind is not ejected alone, or the kernel does not survive or complains.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let kernel = lab::kernel_named(KERNEL)?;
+    let kernel = lab::kernel_named(&arguments.kernel)?;
     let out = tempfile::tempdir()?;
     let modules = modules(&kernel.release, out.path())?;
     let wanted = |kind: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == kind);
@@ -55,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (fatal, tried): (Vec<_>, Vec<_>) = all.into_iter().partition(|mistake| mistake.result == Expected::Fatal);
     let kinds: Vec<_> = tried.iter().map(|mistake| mistake.kind).collect();
     ensure!(!kinds.is_empty(), "no such kind: see kernel/sched_faulty/mistakes.txt");
-    let (outcomes, splats) = every(&kinds, &modules, arguments.rounds, out.path())?;
+    let (outcomes, splats) = every(arguments, &kinds, &modules, out.path())?;
     for outcome in outcomes.iter().filter(|outcome| outcome.wrong.is_some()) {
         println!("{}: {}", outcome.kind, outcome.wrong.as_deref().unwrap_or_default());
     }
@@ -94,7 +97,8 @@ pub fn modules(release: &str, out: &Path) -> Result<PathBuf> {
 }
 
 /// What guests say about these kinds, and what their kernels complained about.
-fn every(kinds: &[&str], modules: &Path, rounds: u32, out: &Path) -> Result<(Vec<Outcome>, Vec<String>)> {
+fn every(arguments: &Arguments, kinds: &[&str], modules: &Path, out: &Path) -> Result<(Vec<Outcome>, Vec<String>)> {
+    let rounds = arguments.rounds;
     let (mut outcomes, mut splats) = (Vec::new(), Vec::new());
     let mut left: VecDeque<_> = kinds.iter().copied().collect();
     let this = std::env::current_exe()?.display().to_string();
@@ -109,7 +113,7 @@ fn every(kinds: &[&str], modules: &Path, rounds: u32, out: &Path) -> Result<(Vec
             format!("exec {this} inside sched-faults --modules {} --rounds {rounds} {names}", modules.display());
         // A lost thread is noticed after 1.5 s; others take a fraction of that.
         let timeout = (600 + left.len() as u32 * rounds * 2).to_string();
-        let ended = lab::run_on(KERNEL, &script, &["--cpus", "4", "--timeout", &timeout], &folder)?;
+        let ended = lab::run_on(&arguments.kernel, &script, &["--cpus", "4", "--timeout", &timeout], &folder)?;
         let done: Vec<Outcome> = ended.printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         ensure!(ended.printed.lines().next().is_some(), "nothing was tried ({}): see the lab's output", ended.verdict);
         left.drain(..(done.len() + usize::from(ended.command_exit != Some(0))).min(left.len()));

@@ -19,6 +19,9 @@ pub struct Arguments {
     /// Threads that are moved
     #[arg(long, default_value_t = 400)]
     threads: u32,
+    /// A kernel of the lab with sched_ext
+    #[arg(long, default_value = KERNEL)]
+    kernel: String,
     /// One JSON object on the last line
     #[arg(long)]
     json: bool,
@@ -38,7 +41,7 @@ struct Summary {
 /// # Errors
 /// When a thread is lost, a policy is ejected, or the kernel complains.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let kernel = lab::kernel_named(KERNEL)?;
+    let kernel = lab::kernel_named(&arguments.kernel)?;
     let out = tempfile::tempdir()?;
     let script = format!(
         "exec {} inside sched-rounds --modules {} --rounds {} --threads {}",
@@ -50,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let folder = out.path().join("guest");
     fs::create_dir(&folder)?;
     let timeout = (600 + arguments.rounds * 30).to_string();
-    let ended = lab::run_on(KERNEL, &script, &["--cpus", "4", "--timeout", &timeout], &folder)?;
+    let ended = lab::run_on(&arguments.kernel, &script, &["--cpus", "4", "--timeout", &timeout], &folder)?;
     let last = ended.printed.lines().last().unwrap_or_default();
     let outcome = serde_json::from_str(last).with_context(|| format!("{}: {}", ended.verdict, ended.printed))?;
     let splats = ended.splats.len();

@@ -1,5 +1,5 @@
-//! Scheduling policies on a stock kernel with sched_ext. One guest boots and runs every check of `inside`; the tests out
-//! here report them one by one.
+//! Scheduling policies on a stock kernel with sched_ext, or on the one that `XK_TEST_KERNEL` names. One guest boots and
+//! runs every check of `inside`; the tests out here report them one by one.
 //!
 //! Effects are what the kernel reports: the class of a thread in `/proc/PID/sched`, its time in `/proc/PID/stat`,
 //! sched_ext's state, and the counters of the module.
@@ -37,7 +37,7 @@ static GUEST: Guest = Guest::new(
         (MANY_KO, "kernel/sched_faulty:xk_sched_many"),
     ],
 )
-.on(KERNEL, 4);
+.on_chosen_or(KERNEL, 4);
 
 xk_testing::guest_tests! {
     in GUEST:
@@ -46,6 +46,7 @@ xk_testing::guest_tests! {
     two_policies_share_a_core,
     weights_divide_a_core,
     a_busy_fair_thread_ejects_nobody,
+    without_a_deadline_server_a_busy_fair_thread_ejects_nobody,
     nice_values_count_in_a_tree_and_in_a_list,
     eight_policies_at_once,
     a_live_process_moves_between_policies,

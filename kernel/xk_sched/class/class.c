@@ -65,13 +65,13 @@ int xk_class_start(struct xk_error *error)
 	if (READ_ONCE(active))
 		return 0;
 	/* Registering succeeds, too, if a callback failed: `exit` was called. */
-	xk_ext_unregister(&operations);
+	xk_ext_unregister(&operations, true);
 	return xk_refuse(error, -EIO, "%s", why);
 }
 
 void xk_class_stop(void)
 {
-	xk_ext_unregister(&operations);
+	xk_ext_unregister(&operations, !READ_ONCE(active));
 }
 
 bool xk_class_is_active(char *reason)

@@ -126,4 +126,5 @@ void xk_class_disable(struct task_struct *task)
 		xk_policy_leave(thread);
 	}
 	WRITE_ONCE(thread->enabled, false);
+	xk_thread_exit(task);
 }

@@ -36,12 +36,19 @@ static bool holds_nothing(const struct xk_context *context, int own)
 /* What a tracer has put in place of return addresses of functions to whose return it attends. */
 static unsigned long tracers[2];
 
+static bool is_tracer(unsigned long word)
+{
+	return word && (word == tracers[0] || word == tracers[1]);
+}
+
+NOKPROBE_SYMBOL(is_tracer);
+
 static bool is_traced(const struct xk_context *context, const struct pt_regs *regs)
 {
 	const unsigned long *word = (const unsigned long *)regs->sp;
 
 	for (; word < (const unsigned long *)context->stack; word++)
-		if (*word && (*word == tracers[0] || *word == tracers[1]))
+		if (is_tracer(READ_ONCE_NOCHECK(*word)))
 			return true;
 	return false;
 }
@@ -51,7 +58,8 @@ NOKPROBE_SYMBOL(is_traced);
 /* The instruction; if the event called through a bad pointer, that of the call. */
 static unsigned long address(const struct pt_regs *regs)
 {
-	return regs->ip < TASK_SIZE_MAX ? *(const unsigned long *)regs->sp : regs->ip;
+	return regs->ip < TASK_SIZE_MAX ? READ_ONCE_NOCHECK(*(const unsigned long *)regs->sp) :
+					  regs->ip;
 }
 
 static bool may_leave(const struct xk_context *context, const struct pt_regs *regs, int own)
@@ -81,6 +89,7 @@ static bool escape(struct pt_regs *regs, enum xk_escape why, int own)
 	context->left = why;
 	context->left_at = address(regs);
 	context->changing = false;
+	xk_ext_forget_frames(regs->sp, context->stack);
 	regs->bx = context->preserved[0];
 	regs->bp = context->preserved[1];
 	regs->r12 = context->preserved[2];

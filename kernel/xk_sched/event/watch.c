@@ -24,6 +24,7 @@
 #include <asm/apic.h>
 #include <asm/nmi.h>
 
+#include "base/compat.h"
 #include "base/error.h"
 #include "event/escape.h"
 #include "event/watch.h"
@@ -148,10 +149,12 @@ static bool relay(struct watch *own)
 
 static void ask_for_another(int own, unsigned int nr)
 {
-	int next = cpumask_next_wrap(own, cpu_online_mask);
+	unsigned int next = cpumask_next(own, cpu_online_mask);
 	struct watch *watch;
 
-	if (next >= nr_cpu_ids || next == own)
+	if (next >= nr_cpu_ids)
+		next = cpumask_first(cpu_online_mask);
+	if (next == own)
 		return;
 	watch = per_cpu_ptr(&watches, next);
 	WRITE_ONCE(watch->relay_us, nr * MIN_RELAY_US);

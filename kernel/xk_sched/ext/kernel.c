@@ -8,12 +8,16 @@
  * Linux 7.3: each helper takes a hidden last argument, the program that calls it. It reads one
  * field of it, the map of the program's scheduler. If a program has none, it is taken for one of
  * the only scheduler that is registered, and ours is: our callbacks run only then.
+ *
+ * Linux 6.12 has no sub-schedulers. Its helpers do not take the last argument, so they leave the
+ * register alone in which it is, and the one that queues a task has another name.
  */
 #include <linux/bpf.h>
 #include <linux/cpumask.h>
 #include <linux/kallsyms.h>
 #include <linux/kernel.h>
 #include <linux/kprobes.h>
+#include <linux/kthread.h>
 #include <linux/smp.h>
 #include <linux/static_call.h>
 #include <linux/stop_machine.h>
@@ -24,9 +28,6 @@
 #include "ext/ops.h"
 #include "text/symbol.h"
 
-/* The hidden arguments came with sub-schedulers. */
-static_assert(offsetof(struct sched_ext_ops, sub_attach) > 0);
-
 #if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
 #error "xk_sched.ko does not support CONFIG_CFI: sched_ext calls programs only"
 #endif
@@ -34,7 +35,8 @@ static_assert(offsetof(struct sched_ext_ops, sub_attach) > 0);
 typedef unsigned long lookup_fn(const char *name);
 typedef int reg_fn(void *kdata, struct bpf_link *link);
 typedef void unreg_fn(void *kdata, struct bpf_link *link);
-typedef bool insert_fn(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags,
+/* 7.3 says whether the scheduler is about to be ejected. */
+typedef void insert_fn(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags,
 		       const struct bpf_prog_aux *aux);
 typedef void kick_fn(s32 cpu, u64 flags, const struct bpf_prog_aux *aux);
 typedef s32 select_fn(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle,
@@ -46,6 +48,7 @@ typedef s32 pick_idle_fn(const struct cpumask *cpus_allowed, u64 flags,
 typedef void stop_one_fn(unsigned int cpu, cpu_stop_fn_t function, void *data,
 			 struct cpu_stop_work *work);
 typedef int stop_fn(cpu_stop_fn_t function, void *data, const struct cpumask *cpus);
+typedef void unpoison_fn(const void *address, size_t size);
 
 DEFINE_STATIC_CALL_NULL(lookup, lookup_fn);
 DEFINE_STATIC_CALL_NULL(reg, reg_fn);
@@ -57,9 +60,18 @@ DEFINE_STATIC_CALL_NULL(take_idle, take_idle_fn);
 DEFINE_STATIC_CALL_NULL(pick_idle, pick_idle_fn);
 DEFINE_STATIC_CALL_NULL(stop_one, stop_one_fn);
 DEFINE_STATIC_CALL_NULL(stop, stop_fn);
+DEFINE_STATIC_CALL_NULL(unpoison, unpoison_fn);
 
 /* What the helpers take for the program that calls them: one without a map. */
 static const struct bpf_prog_aux caller;
+
+#ifdef XK_EXT_SUB_SCHEDULERS
+#define INSERT "scx_bpf_dsq_insert___v2"
+#else
+#define INSERT "scx_bpf_dispatch"
+/* What removes the scheduler. */
+static struct kthread_work *removal;
+#endif
 
 /* register_kprobe() resolves the name of a function. A disabled kprobe changes no text. */
 static unsigned long find_lookup(void)
@@ -108,13 +120,20 @@ int xk_ext_init(struct xk_error *error)
 		return xk_refuse(error, -ENOENT, "kprobes do not find kallsyms_lookup_name");
 	static_call_update(lookup, (lookup_fn *)address);
 	if (!UPDATE(reg, "bpf_scx_reg") || !UPDATE(unreg, "bpf_scx_unreg") ||
-	    !UPDATE(insert, "scx_bpf_dsq_insert___v2") || !UPDATE(kick, "scx_bpf_kick_cpu") ||
+	    !UPDATE(insert, INSERT) || !UPDATE(kick, "scx_bpf_kick_cpu") ||
 	    !UPDATE(select, "scx_bpf_select_cpu_dfl") ||
 	    !UPDATE(take_idle, "scx_bpf_test_and_clear_cpu_idle") ||
 	    !UPDATE(pick_idle, "scx_bpf_pick_idle_cpu") ||
 	    !UPDATE(stop_one, "stop_one_cpu_nowait") ||
 	    !UPDATE(stop, "stop_machine_cpuslocked"))
 		return -ENOENT;
+	if (IS_ENABLED(CONFIG_KASAN_STACK) && !UPDATE(unpoison, "__kasan_unpoison_range"))
+		return -ENOENT;
+#ifndef XK_EXT_SUB_SCHEDULERS
+	removal = (struct kthread_work *)find("scx_ops_disable_work", error);
+	if (!removal)
+		return -ENOENT;
+#endif
 	return 0;
 }
 
@@ -123,14 +142,24 @@ int xk_ext_register(struct sched_ext_ops *ops)
 	return static_call(reg)(ops, NULL);
 }
 
-void xk_ext_unregister(struct sched_ext_ops *ops)
+/*
+ * Linux 6.12 removes whichever scheduler is registered. If it has ejected ours, that may be another
+ * one, and only the end of the removal is awaited.
+ */
+void xk_ext_unregister(struct sched_ext_ops *ops, bool ended)
 {
+#ifndef XK_EXT_SUB_SCHEDULERS
+	if (ended) {
+		kthread_flush_work(removal);
+		return;
+	}
+#endif
 	static_call(unreg)(ops, NULL);
 }
 
-bool xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags)
+void xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags)
 {
-	return static_call(insert)(task, SCX_DSQ_LOCAL, slice_ns, enq_flags, &caller);
+	static_call(insert)(task, SCX_DSQ_LOCAL, slice_ns, enq_flags, &caller);
 }
 
 void xk_ext_kick(int cpu, bool preempt)
@@ -140,6 +169,11 @@ void xk_ext_kick(int cpu, bool preempt)
 
 int xk_ext_select(struct task_struct *task, int prev_cpu, u64 wake_flags, bool *idle)
 {
+#ifndef XK_EXT_SUB_SCHEDULERS
+	/* Linux 6.12 ejects a scheduler that asks in another callback. */
+	if (!(current->scx.kf_mask & SCX_KF_SELECT_CPU))
+		return prev_cpu;
+#endif
 	return static_call(select)(task, prev_cpu, wake_flags, idle, &caller);
 }
 
@@ -159,3 +193,11 @@ int xk_ext_stop(int (*function)(void *data), void *data)
 {
 	return static_call(stop)(function, data, cpu_online_mask);
 }
+
+void xk_ext_forget_frames(unsigned long from, unsigned long to)
+{
+	if (IS_ENABLED(CONFIG_KASAN_STACK))
+		static_call(unpoison)((const void *)from, to - from);
+}
+
+NOKPROBE_SYMBOL(xk_ext_forget_frames);

@@ -19,17 +19,18 @@ unsigned long xk_ext_address(const char *name);
 
 /*
  * Register and unregister the scheduler. Unregister if and only if registering returned 0, even
- * if sched_ext has ejected the scheduler meanwhile. May sleep.
+ * if sched_ext has ejected the scheduler meanwhile: `ended` says that it has called `exit`. May
+ * sleep.
  */
 int xk_ext_register(struct sched_ext_ops *ops);
-void xk_ext_unregister(struct sched_ext_ops *ops);
+void xk_ext_unregister(struct sched_ext_ops *ops, bool ended);
 
 /*
  * Gives the task to the local queue of this CPU (dispatch), or of the CPU of the lock that is held
  * (enqueue), for this time. Only in these two callbacks. Takes no lock, so a lock of a queue may
- * be held. Returns false if sched_ext is about to eject the scheduler.
+ * be held.
  */
-bool xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags);
+void xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags);
 
 /* Makes a CPU choose again; `preempt`: even if a task of the class runs. Any callback. */
 void xk_ext_kick(int cpu, bool preempt);
@@ -48,5 +49,11 @@ void xk_ext_interrupt(int (*function)(void *data), struct cpu_stop_work *work);
 
 /* As stop_machine(), with cpus_read_lock(). The function is called on all CPUs, at once. */
 int xk_ext_stop(int (*function)(void *data), void *data);
+
+/*
+ * KASAN watches the variables of functions on the stack. The functions of this part of a stack do
+ * not return. In an exception or NMI.
+ */
+void xk_ext_forget_frames(unsigned long from, unsigned long to);
 
 #endif /* _XK_SCHED_KERNEL_H */

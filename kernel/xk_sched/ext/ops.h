@@ -24,4 +24,9 @@ struct scx_sub_detach_args;
 
 #include "ext/types.h"
 
+#ifndef XK_EXT_SUB_SCHEDULERS
+/* Linux 6.12 always asks the scheduler where to queue tasks that must not migrate. */
+#define SCX_OPS_ENQ_MIGRATION_DISABLED	0
+#endif
+
 #endif /* _XK_SCHED_OPS_H */

@@ -30,15 +30,20 @@ struct xk_thread *xk_thread_find(const struct task_struct *task);
 void xk_threads_visit(bool (*visit)(struct xk_thread *thread, void *data), void *data);
 
 /*
- * The thread of a task of the class. The field belongs to schedulers with queues ordered by time,
- * which this one has not. sched_ext clears it when a task leaves the class.
+ * The thread of a task of the class; NULL outside of it. The field belongs to schedulers with
+ * queues ordered by time, which this one has not.
  */
 static inline struct xk_thread *xk_thread_of(const struct task_struct *task)
 {
 	return (struct xk_thread *)task->scx.dsq_vtime;
 }
 
-/* When a task comes to the class: with its run queue lock. */
+/* When a task comes to the class, and when it leaves it: with its run queue lock. */
 struct xk_thread *xk_thread_enter(struct task_struct *task);
+
+static inline void xk_thread_exit(struct task_struct *task)
+{
+	task->scx.dsq_vtime = 0;
+}
 
 #endif /* _XK_SCHED_THREAD_H */

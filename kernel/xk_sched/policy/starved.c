@@ -3,7 +3,8 @@
  * Threads that wait too long. sched_ext would eject the whole scheduler after 30 s, so they are
  * found earlier. If the policy was asked meanwhile and chose nobody, it has lost the thread, and is
  * ejected. If it chose others, or was not asked because other classes use the CPU, it may be
- * innocent: then only this thread goes to the fair class.
+ * innocent: then only this thread goes to the fair class. So does one that was chosen, if other
+ * classes do not let it run.
  */
 #include <linux/jiffies.h>
 #include <linux/module.h>
@@ -23,6 +24,21 @@ MODULE_PARM_DESC(timeout_ms, "how long a thread may be ready before it is given 
 static void look(struct work_struct *work);
 static DECLARE_DELAYED_WORK(looking, look);
 
+static bool is_past(unsigned long since)
+{
+	return time_after(jiffies, since + msecs_to_jiffies(timeout_ms));
+}
+
+/*
+ * It is in no queue of ours, and has not run since it was chosen, or stopped for another class.
+ * Without the lock of the run queue, so at worst a thread goes to the fair class that has just run.
+ */
+static bool is_kept_from_running(const struct task_struct *task)
+{
+	return !list_empty_careful(&task->scx.runnable_node) &&
+	       is_past(READ_ONCE(task->scx.runnable_at));
+}
+
 /* With the lock of the policy. Whether the policy is innocent of a thread that waits too long. */
 static bool is_overdue(struct xk_sched_policy *policy, struct xk_thread *thread)
 {
@@ -38,9 +54,8 @@ static bool is_overdue(struct xk_sched_policy *policy, struct xk_thread *thread)
 	};
 	bool overdue;
 
-	overdue = thread->queue && time_after(jiffies, thread->ready_since +
-					      msecs_to_jiffies(timeout_ms));
-	if (overdue && own->nr_declined != thread->nr_declined) {
+	overdue = thread->queue ? is_past(thread->ready_since) : is_kept_from_running(thread->task);
+	if (overdue && thread->queue && own->nr_declined != thread->nr_declined) {
 		xk_report(&fault,
 			  "it has waited for %u ms, and the policy was asked and chose nobody",
 			  jiffies_to_msecs(jiffies - thread->ready_since));

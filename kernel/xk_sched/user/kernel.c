@@ -66,10 +66,9 @@ bool xk_user_trylock(void)
 }
 
 /* sched_ext. */
-bool xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags)
+void xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags)
 {
 	xk_user_world->run(task, slice_ns);
-	return true;
 }
 
 void xk_ext_kick(int core, bool preempt)

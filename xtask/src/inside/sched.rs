@@ -50,8 +50,12 @@ pub struct RoundArguments {
     threads: usize,
 }
 
-/// Does them.
+/// Does them. It prints what was done every now and then, so that this is known of a guest that does not end.
 pub fn rounds(arguments: &RoundArguments) -> Result<Outcome> {
     let module = |name: &str| arguments.modules.join(format!("{name}.ko"));
-    Rounds::new(module, arguments.threads)?.run(arguments.rounds)
+    Rounds::new(module, arguments.threads)?.run(arguments.rounds, |outcome| {
+        if outcome.rounds % 10 == 0 {
+            println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+        }
+    })
 }

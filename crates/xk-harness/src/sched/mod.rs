@@ -18,7 +18,7 @@ use anyhow::{bail, Context, Result};
 use xk_sched::{Device, Policy};
 
 pub use mistakes::{mistakes, Expected, Mistake};
-pub use threads::{class, confine, Thread, SCHED_EXT, SCHED_NORMAL};
+pub use threads::{class, confine, confine_thread, Thread, SCHED_EXT, SCHED_NORMAL};
 
 /// How long something that must happen may take.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -81,14 +81,15 @@ impl Rounds {
         Ok(rounds)
     }
 
-    /// Does so many rounds; says what was done so far.
+    /// Does so many rounds; says what was done. `after` learns it after each round.
     ///
     /// # Errors
     /// When a thread is lost, a policy ejected, or the kernel refuses what it may not.
-    pub fn run(mut self, rounds: u32) -> Result<Outcome> {
+    pub fn run(mut self, rounds: u32, mut after: impl FnMut(&Outcome)) -> Result<Outcome> {
         for nr in 0..rounds {
             self.round(nr).with_context(|| format!("round {nr}"))?;
             self.outcome.rounds += 1;
+            after(&self.outcome);
         }
         self.end_load()?;
         self.unload()?;

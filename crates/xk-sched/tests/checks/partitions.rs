@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use xk_harness::sched::{class, confine, Thread, SCHED_EXT};
 use xk_sched::{Device, Who};
-use xk_testing::guest::{insmod, wait_for};
+use xk_testing::guest::wait_for;
 
-use crate::support::{policy, Process, LATENCY_KO, WEIGHTED_KO};
+use crate::support::{insmod_with, policy, Process, LATENCY_KO, WEIGHTED_KO};
 
 /// A thread, and the CPUs on which it was.
 struct Seen {
@@ -40,21 +40,24 @@ impl Seen {
         assert_eq!(Device::open().unwrap().choose(policy, Who::Thread(thread.tid())).unwrap(), 1);
         Self { thread, cpus }
     }
+}
 
-    #[track_caller]
-    fn does(&self, rounds: u64) {
-        let before = self.thread.rounds();
-        wait_for(&format!("thread {} goes on", self.thread.tid()), || self.thread.rounds() >= before + rounds);
-        assert_eq!(class(self.thread.tid()), SCHED_EXT);
+/// Returns when each of them has done this many more rounds.
+#[track_caller]
+fn all_do(threads: &[Seen], rounds: u64) {
+    let goals: Vec<_> = threads.iter().map(|one| (&one.thread, one.thread.rounds() + rounds)).collect();
+    for (thread, goal) in goals {
+        wait_for(&format!("thread {} goes on", thread.tid()), || thread.rounds() >= goal);
+        assert_eq!(class(thread.tid()), SCHED_EXT);
     }
 }
 
 /// The CPUs on which any of them is, after all have got there.
 #[track_caller]
 fn cpus_of(threads: &[Seen]) -> u64 {
-    threads.iter().for_each(|thread| thread.does(12));
+    all_do(threads, 12);
     threads.iter().for_each(|thread| thread.cpus.store(0, Ordering::Relaxed));
-    threads.iter().for_each(|thread| thread.does(25));
+    all_do(threads, 25);
     threads.iter().fold(0, |all, thread| all | thread.cpus.load(Ordering::Relaxed))
 }
 
@@ -68,8 +71,8 @@ fn set_online(cpu: usize, online: bool) {
 
 /// Threads that compute and threads that sleep, more than CPUs, beside hackbench, while the CPUs change.
 pub fn threads_run_on_the_cpus_of_their_policy() {
-    insmod(WEIGHTED_KO);
-    insmod(LATENCY_KO);
+    insmod_with(WEIGHTED_KO, "");
+    insmod_with(LATENCY_KO, "");
     let device = Device::open().unwrap();
     for name in ["fifo", "rr", "weighted", "latency"] {
         device.set_cpus(name, "2-3").unwrap();

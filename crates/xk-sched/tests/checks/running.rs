@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use xk_harness::sched::confine_thread;
 use xk_harness::sched::rounds::Rounds;
 use xk_sched::{Device, Error, Who, FAIR};
 use xk_testing::guest::{file, run, wait_for};
 
 use crate::support::{
-    class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, FIFO_KO, MANY_KO, RR_KO, SCHED_EXT,
-    SCHED_KO, SCHED_NORMAL, WEIGHTED2_KO, WEIGHTED_KO,
+    all_progress, class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, FIFO_KO, MANY_KO, RR_KO,
+    SCHED_EXT, SCHED_KO, SCHED_NORMAL, WEIGHTED2_KO, WEIGHTED_KO,
 };
 
 pub fn a_thread_runs_under_its_policy_and_children_inherit_it() {
@@ -48,8 +49,7 @@ pub fn hackbench_runs_under_two_policies_at_once() {
 
 pub fn two_policies_share_a_core() {
     let (one, other) = (Process::spinning("fifo", 1), Process::spinning("rr", 1));
-    one.progresses(30);
-    other.progresses(30);
+    all_progress([&one, &other], 30);
     let (before_one, before_other) = (one.ticks(), other.ticks());
     one.progresses(100);
     let (one, other) = (one.ticks() - before_one, other.ticks() - before_other);
@@ -68,7 +68,7 @@ pub fn weights_divide_a_core() {
         }
         // The first has more threads, and gets no more for it.
         let threads = [names[0], names[0], names[1], names[2]].map(|name| Process::spinning(name, 1));
-        threads.iter().for_each(|thread| thread.progresses(10));
+        all_progress(&threads, 10);
         let before: Vec<_> = threads.iter().map(Process::ran).collect();
         threads[2].progresses(100);
         let ran: Vec<_> = threads.iter().zip(before).map(|(thread, before)| (thread.ran() - before) as f64).collect();
@@ -87,16 +87,54 @@ pub fn weights_divide_a_core() {
     assert_eq!(device.status().unwrap().ejected, 0);
 }
 
+const FAIR_THREAD: &str = "taskset -pc 0 $$ >/dev/null; while :; do :; done";
+/// The time that the kernel's deadline server gives the class; Linux 6.12 has no such server.
+const SERVER: &str = "/sys/kernel/debug/sched/ext_server/cpu0/runtime";
+
+fn has_server() -> bool {
+    // It may be mounted already.
+    run("mount", &["-t", "debugfs", "none", "/sys/kernel/debug"]);
+    assert!(Path::new("/sys/kernel/debug/sched").exists());
+    Path::new(SERVER).exists()
+}
+
 /// Fair threads rank above, but the kernel's deadline server gives the class a share.
 pub fn a_busy_fair_thread_ejects_nobody() {
+    if !has_server() {
+        return;
+    }
     crate::support::load("timeout_ms=3000");
-    let fair = Process::given_to(FAIR, "taskset -pc 0 $$; while :; do :; done").0;
+    let fair = Process::given_to(FAIR, FAIR_THREAD).0;
     let ours = Process::spinning("rr", 0);
     // Longer than a thread may wait.
     fair.progresses(600);
     ours.progresses(5);
     assert_eq!((ours.class(), policy("rr").live, policy("rr").overdue), (SCHED_EXT, true, 0));
     assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+/// Threads that get no time go to the fair class: one that has not run yet, and one that ran when the fair thread began,
+/// for which sched_ext would eject the whole scheduler after 30 s.
+pub fn without_a_deadline_server_a_busy_fair_thread_ejects_nobody() {
+    crate::support::load("timeout_ms=1500");
+    let chosen = Process::spinning("rr", 0);
+    chosen.progresses(5);
+    let before = has_server().then(|| fs::read_to_string(SERVER).unwrap());
+    if before.is_some() {
+        fs::write(SERVER, "0").unwrap();
+    }
+    let fair = Process::given_to(FAIR, FAIR_THREAD).0;
+    fair.progresses(5);
+    let ours = [chosen, Process::spinning("rr", 0)];
+    for process in &ours {
+        wait_for("it is in the fair class", || process.class() == SCHED_NORMAL);
+    }
+    if let Some(before) = before {
+        fs::write(SERVER, before.trim()).unwrap();
+    }
+    all_progress(&ours, 5);
+    assert!(policy("rr").live && policy("rr").overdue >= 2, "{:?}", policy("rr"));
+    assert_eq!((state().as_str(), Device::open().unwrap().status().unwrap().ejected), ("enabled", 0));
 }
 
 /// Queues that are ordered by the time that threads had.
@@ -123,9 +161,7 @@ pub fn eight_policies_at_once() {
     insmod_with(MANY_KO, "number=8");
     let names: Vec<String> = (1..=8).map(|n| format!("fifo{n}")).collect();
     let processes: Vec<Process> = names.iter().map(|name| Process::spinning(name, 2)).collect();
-    for process in &processes {
-        process.progresses(10);
-    }
+    all_progress(&processes, 10);
     for name in &names {
         assert_eq!((policy(name).threads, policy(name).live), (1, true), "{name}");
     }
@@ -156,14 +192,13 @@ pub fn affinity_changes_while_threads_wait() {
     let processes: Vec<_> = (0..6).map(|n| Process::spinning(["fifo", "rr"][n % 2], 0)).collect();
     for round in 0..40 {
         for process in &processes {
-            let cpu = (round % 4).to_string();
-            assert!(run("taskset", &["-pc", &cpu, &process.pid().to_string()]));
+            confine_thread(process.pid(), &[round % 4]);
         }
     }
     for process in &processes {
         assert_eq!(process.class(), SCHED_EXT);
-        process.progresses(2);
     }
+    all_progress(&processes, 2);
     assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
 }
 
@@ -173,9 +208,7 @@ pub fn a_core_goes_offline_under_load() {
     for _ in 0..5 {
         for online in ["0", "1"] {
             fs::write("/sys/devices/system/cpu/cpu3/online", online).unwrap();
-            for process in &processes {
-                process.progresses(1);
-            }
+            all_progress(&processes, 1);
         }
     }
     assert_eq!(state(), "enabled");
@@ -187,8 +220,7 @@ pub fn a_policy_is_removed_while_its_threads_run() {
     let waits = Process::under("rr", "while :; do sleep 0.01; done");
     rmmod("xk_sched_rr");
     assert_eq!([&goes, &waits, &stays].map(Process::class), [SCHED_NORMAL, SCHED_NORMAL, SCHED_EXT]);
-    goes.progresses(5);
-    stays.progresses(5);
+    all_progress([&goes, &stays], 5);
     let error = Device::open().unwrap().choose("rr", Who::Process(goes.pid())).unwrap_err();
     assert!(matches!(&error, Error::NoSuchPolicy(said) if said.contains("no policy is called rr")), "{error}");
 }
@@ -231,7 +263,7 @@ pub fn no_thread_is_lost_while_threads_move_and_modules_go() {
         let found = variables.into_iter().map(file).find(|path| path.file_stem().is_some_and(|stem| stem == name));
         found.unwrap()
     };
-    let outcome = Rounds::new(module, 60).unwrap().run(12).unwrap();
+    let outcome = Rounds::new(module, 60).unwrap().run(12, |_| ()).unwrap();
     eprintln!("{outcome:?}");
     assert_eq!((outcome.rounds, outcome.moves, outcome.unloads), (12, 12 * 60, 2));
     assert!(outcome.replacements == 4 && outcome.replaced >= 4 * 20, "{outcome:?}");

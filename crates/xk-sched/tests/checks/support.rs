@@ -1,12 +1,13 @@
 //! Modules, and processes under policies.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use xk_harness::sched;
 use xk_sched::{Device, Error, Policy, Who};
-use xk_testing::guest::{file, insmod, run, wait_for};
+use xk_testing::guest::{file, wait_for};
 
 pub const SCHED_KO: &str = "XK_TEST_MODULE";
 pub const FIFO_KO: &str = "XK_TEST_FIFO";
@@ -21,8 +22,11 @@ pub const FAULTY_KO: &str = "XK_TEST_FAULTY_POLICY";
 pub const SCHED_EXT: u32 = 7;
 pub const SCHED_NORMAL: u32 = 0;
 
+// System calls: to start a command for each takes most of the time in an emulated guest.
 pub fn rmmod(module: &str) {
-    assert!(!Path::new(&format!("/sys/module/{module}")).exists() || run("rmmod", &[module]), "{module}");
+    if Path::new(&format!("/sys/module/{module}")).exists() {
+        sched::rmmod(module).unwrap_or_else(|error| panic!("{module}: {error}"));
+    }
 }
 
 /// Removes everything, whatever the check before left behind.
@@ -43,12 +47,12 @@ pub fn prepare() {
 pub fn load(parameter: &str) {
     unload();
     insmod_with(SCHED_KO, parameter);
-    insmod(FIFO_KO);
-    insmod(RR_KO);
+    insmod_with(FIFO_KO, "");
+    insmod_with(RR_KO, "");
 }
 
 pub fn insmod_with(variable: &str, parameter: &str) {
-    assert!(run("insmod", &[file(variable).to_str().unwrap(), parameter]), "{variable} {parameter}");
+    sched::insmod(&file(variable), parameter).unwrap_or_else(|error| panic!("{variable} {parameter}: {error}"));
 }
 
 /// A shell under a policy. It is killed when this is dropped.
@@ -64,23 +68,34 @@ impl Process {
 
     /// The script begins, also when the process does not get the policy.
     pub fn given_to(policy: &str, script: &str) -> (Self, Result<u32, Error>) {
-        let script = format!("read go; {script}");
-        let child = Command::new("sh")
-            .args(["-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut process = Self(child.unwrap());
-        let device = Device::open().unwrap();
-        let given = device.choose(policy, Who::Process(process.pid()));
-        process.0.stdin.take().unwrap().write_all(b"\n").unwrap();
-        (process, given)
+        Self::start(policy, script, None)
     }
 
     /// One that uses as much time as it gets, on this CPU.
     pub fn spinning(policy: &str, cpu: usize) -> Self {
-        Self::under(policy, &format!("taskset -pc {cpu} $$; while :; do :; done"))
+        let (process, given) = Self::start(policy, "while :; do :; done", Some(cpu));
+        assert_eq!(given.unwrap(), 1);
+        process
+    }
+
+    /// The shell joins the policy when it has started, so that it uses no time to start there.
+    fn start(policy: &str, script: &str, cpu: Option<usize>) -> (Self, Result<u32, Error>) {
+        let script = format!("echo; read go; {script}");
+        let child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut process = Self(child.unwrap());
+        process.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        if let Some(cpu) = cpu {
+            sched::confine_thread(process.pid(), &[cpu]);
+        }
+        let device = Device::open().unwrap();
+        let given = device.choose(policy, Who::Process(process.pid()));
+        process.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+        (process, given)
     }
 
     pub fn pid(&self) -> i32 {
@@ -92,11 +107,12 @@ impl Process {
         class(self.pid())
     }
 
-    /// Ticks of the processor that it used in user space.
+    /// Ticks of the processor that it used in user space, with those of children that it has waited for.
     pub fn ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
-        fields.split_whitespace().nth(11).unwrap().parse().unwrap()
+        let field = |nr| fields.split_whitespace().nth(nr).unwrap().parse::<u64>().unwrap();
+        field(11) + field(13)
     }
 
     /// Nanoseconds for which it has run.
@@ -108,8 +124,7 @@ impl Process {
     /// Returns when it has used this many more.
     #[track_caller]
     pub fn progresses(&self, ticks: u64) {
-        let before = self.ticks();
-        wait_for(&format!("process {} runs", self.pid()), || self.ticks() >= before + ticks);
+        all_progress([self], ticks);
     }
 
     pub fn ends_well(mut self) {
@@ -121,6 +136,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Returns when each of them has used this many more ticks. They run meanwhile, whichever is waited for.
+#[track_caller]
+pub fn all_progress<'a>(processes: impl IntoIterator<Item = &'a Process>, ticks: u64) {
+    let goals: Vec<_> = processes.into_iter().map(|process| (process, process.ticks() + ticks)).collect();
+    for (process, goal) in goals {
+        wait_for(&format!("process {} runs", process.pid()), || process.ticks() >= goal);
     }
 }
 

@@ -37,7 +37,11 @@ macro_rules! guest_tests {
 
         mod inside {
             $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
-            fn $name() { super::prepare(); super::checks::$name(); })*
+            fn $name() {
+                $crate::guest::announce(stringify!($name));
+                super::prepare();
+                super::checks::$name();
+            })*
         }
     };
 }
@@ -89,6 +93,8 @@ fn modules_on(kernel: &str, folders: &[(&str, &str)]) -> String {
 pub struct Guest {
     /// Another kernel than [`kernel`], and the number of its CPUs.
     other: Option<(&'static str, u32)>,
+    /// A kernel that the environment names comes before `other`.
+    may_choose: bool,
     seconds: u32,
     modules: &'static [(&'static str, &'static str)],
     output: OnceLock<String>,
@@ -98,7 +104,7 @@ impl Guest {
     /// A guest with these [`modules`] and a timeout in seconds.
     #[must_use]
     pub const fn new(seconds: u32, modules: &'static [(&'static str, &'static str)]) -> Self {
-        Self { other: None, seconds, modules, output: OnceLock::new() }
+        Self { other: None, may_choose: false, seconds, modules, output: OnceLock::new() }
     }
 
     /// The same on this kernel of the lab, which has what the modules need, and with so many CPUs.
@@ -108,6 +114,14 @@ impl Guest {
         self
     }
 
+    /// The same, unless the environment names another kernel (`XK_TEST_KERNEL`).
+    #[must_use]
+    pub const fn on_chosen_or(self, kernel: &'static str, cpus: u32) -> Self {
+        let mut guest = self.on(kernel, cpus);
+        guest.may_choose = true;
+        guest
+    }
+
     /// Fails unless the test of this name passed in the guest ([`passed`]).
     pub fn report(&self, name: &str) {
         passed(self.output.get_or_init(|| self.boot()), name);
@@ -115,9 +129,16 @@ impl Guest {
 
     fn boot(&self) -> String {
         let Some((kernel, cpus)) = self.other else { return boot(self.seconds, &modules(self.modules)) };
+        let chosen = self.may_choose.then(|| std::env::var(KERNEL).ok()).flatten();
+        let kernel = chosen.as_deref().unwrap_or(kernel);
         let selection = selection(std::env::args().skip(1));
         boot_on(kernel, &["--cpus", &cpus.to_string()], self.seconds, &modules_on(kernel, self.modules), &selection)
     }
+}
+
+/// Writes the name of the check that begins to the kernel's log: it tells what was running when the kernel complained.
+pub fn announce(name: &str) {
+    std::fs::write("/dev/kmsg", format!("check: {name}\n")).unwrap();
 }
 
 /// Removes xk.ko, if it is loaded.
@@ -277,7 +298,7 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -135,7 +135,7 @@ fn estimates_are_as_close_as_they_claim() {
         assert_eq!(process.ask(&[Asked::new("all", "end", 0, 0)]), Ok(vec![(true, 0)]));
     }
     assert!(exceeded > 0, "no key collides in all rows, which is one in 450: nothing is measured");
-    assert!(exceeded <= ROUNDS * ABSENT >> 8, "{exceeded} of {} estimates", ROUNDS * ABSENT);
+    assert!(exceeded <= (ROUNDS * ABSENT) >> 8, "{exceeded} of {} estimates", ROUNDS * ABSENT);
     process.end().unwrap();
 }
 

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use scraper::{Html, Selector};
 use serde_json::Value;
 use support::{build, contains, fresh_xk, json, xk, BLK, SHRINK};
 use xk_testing::guest::{boot, modules, passed, run, wait_for, XK_KO};
@@ -25,6 +26,7 @@ xk_testing::guest_tests! {
     a_change_that_the_disk_does_not_take_is_made,
     half_an_entry_is_left_out,
     the_journal_of_the_system_has_it_too,
+    the_report_shows_what_is_in_force,
 }
 
 /// What the tests in the guest printed, in one boot.
@@ -157,6 +159,32 @@ mod checks {
         contains(&text, &fields);
         contains(&text, &["XK_COMMAND=xk set SHRINK_BATCH=64\n", "MESSAGE=mm/shrinker.c", " set 128 -> 64, by root"]);
         fs::remove_file(path).unwrap();
+    }
+
+    /// As `xk status` does, and nothing that tells where the kernel is.
+    pub fn the_report_shows_what_is_in_force() {
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=128", "SHRINK_BATCH=64"]);
+        xk(0, &["report", "/tmp/page.html"]);
+        let text = fs::read_to_string("/tmp/page.html").unwrap();
+        let page = Html::parse_document(&text);
+        assert!(page.errors.is_empty(), "{:?}", page.errors);
+        let texts = |selector: &str| -> Vec<String> {
+            let selector = Selector::parse(selector).unwrap();
+            page.select(&selector).map(|element| element.text().collect::<String>().trim().to_owned()).collect()
+        };
+        assert_eq!(texts("section.tune h3"), ["BLK_MAX_REQUEST_COUNT = 128", "SHRINK_BATCH = 64"]);
+        let status = json(&["status", "--json"]);
+        let sites: Vec<&Value> =
+            status["tunes"].as_array().unwrap().iter().flat_map(|tune| tune["sites"].as_array().unwrap()).collect();
+        let places = sites
+            .iter()
+            .map(|site| format!("{}+{:#x}", site["symbol"].as_str().unwrap(), site["offset"].as_u64().unwrap()));
+        assert_eq!(texts("section.tune tr td:first-child"), places.collect::<Vec<_>>());
+        for site in sites {
+            let address = site["address"].as_str().unwrap().trim_start_matches("0x");
+            assert!(address.len() > 8 && !text.contains(address), "{address}");
+        }
+        assert_eq!(texts("svg circle").len(), 2, "the two changes");
     }
 
     pub fn half_an_entry_is_left_out() {

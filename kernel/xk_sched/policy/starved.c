@@ -32,11 +32,14 @@ static bool is_past(unsigned long since)
 /*
  * It is in no queue of ours, and has not run since it was chosen, or stopped for another class.
  * Without the lock of the run queue, so at worst a thread goes to the fair class that has just run.
+ * sched_ext counts from when the thread woke, even if it changed its policy since.
  */
-static bool is_kept_from_running(const struct task_struct *task)
+static bool is_kept_from_running(const struct xk_thread *thread)
 {
-	return !list_empty_careful(&task->scx.runnable_node) &&
-	       is_past(READ_ONCE(task->scx.runnable_at));
+	const struct sched_ext_entity *scx = &thread->task->scx;
+
+	return !list_empty_careful(&scx->runnable_node) && is_past(READ_ONCE(scx->runnable_at)) &&
+	       is_past(thread->ready_since);
 }
 
 /* With the lock of the policy. Whether the policy is innocent of a thread that waits too long. */
@@ -54,7 +57,7 @@ static bool is_overdue(struct xk_sched_policy *policy, struct xk_thread *thread)
 	};
 	bool overdue;
 
-	overdue = thread->queue ? is_past(thread->ready_since) : is_kept_from_running(thread->task);
+	overdue = thread->queue ? is_past(thread->ready_since) : is_kept_from_running(thread);
 	if (overdue && thread->queue && own->nr_declined != thread->nr_declined) {
 		xk_report(&fault,
 			  "it has waited for %u ms, and the policy was asked and chose nobody",

@@ -207,7 +207,8 @@ impl Rounds {
     }
 
     fn load_modules(&self) -> Result<()> {
-        insmod(self.path("xk_sched")?, "")?;
+        // On a busy host, threads of a guest wait long.
+        insmod(self.path("xk_sched")?, "timeout_ms=25000")?;
         POLICIES.iter().try_for_each(|name| Ok(insmod(self.path(&format!("xk_sched_{name}"))?, "")?))
     }
 

@@ -2,7 +2,7 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo demo-tune demo-flex check test test-all fuzz shell bench selftests suites deb install package-test lint help
+.PHONY: demo demo-tune demo-flex check test test-all fuzz shell bench selftests selftests-sched suites deb install package-test lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
@@ -34,6 +34,9 @@ bench: ## measure
 selftests: ## the kernel's own selftests of livepatch, ftrace and eBPF, beside tunes and probes
 	@scripts/selftests
 
+selftests-sched: ## the kernel's own selftests of sched_ext, before and after policies scheduled loads (KERNEL=debug: on it)
+	@scripts/selftests-sched
+
 suites: ## Redis' and memcached's own tests against what is served in the kernel, beside the servers
 	@scripts/suites
 
@@ -50,4 +53,4 @@ lint: ## every static check
 	@scripts/lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile

@@ -79,7 +79,7 @@ impl Process {
     }
 
     /// The shell joins the policy when it has started, so that it uses no time to start there.
-    fn start(policy: &str, script: &str, cpu: Option<usize>) -> (Self, Result<u32, Error>) {
+    pub fn start(policy: &str, script: &str, cpu: Option<usize>) -> (Self, Result<u32, Error>) {
         let script = format!("echo; read go; {script}");
         let child = Command::new("sh")
             .args(["-c", &script])

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{flock, FlockOperation};
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
@@ -180,14 +181,31 @@ impl Files {
     pub fn lock(&self) -> Result<Option<Serving>, Error> {
         let path = self.0.join("server");
         let file = File::create(&path).map_err(|error| failed(&path, &error))?;
-        Ok(flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(Serving { path, file }))
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+            Ok(_) => Ok(Some(Serving { path, file })),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
+            Err(error) => Err(failed(&path, &error.into())),
+        }
     }
 
     /// Whether a process serves it.
+    ///
+    /// The kernel is asked and no lock is taken, not even for a moment: it would turn away a server that begins in
+    /// that moment.
     pub fn is_served(&self) -> bool {
-        let file = File::open(self.0.join("server"));
-        file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+        let mut lock = whole_file(libc::F_RDLCK);
+        let asked =
+            File::open(self.0.join("server")).is_ok_and(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).is_ok());
+        asked && i32::from(lock.l_type) != libc::F_UNLCK
     }
+}
+
+/// A lock of a file from its first byte to its end, whatever its length. It belongs to the open file, as one of
+/// `flock()` does.
+fn whole_file(kind: i32) -> libc::flock {
+    // The constants fit into the fields: fcntl(2).
+    let [l_type, l_whence] = [kind, libc::SEEK_SET].map(|number| number as libc::c_short);
+    libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
 /// The lock of a server.
@@ -209,6 +227,9 @@ impl Serving {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
     use crate::Why;
 
@@ -226,6 +247,25 @@ mod tests {
         fs::create_dir(&files.0).unwrap();
         let _other = files.lock().unwrap().unwrap();
         assert!(!serving.goes_on(), "another one has its name");
+    }
+
+    #[test]
+    fn who_asks_for_its_server_keeps_nobody_from_serving() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files(folder.path().to_owned());
+        drop(files.lock().unwrap());
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    files.is_served();
+                }
+            });
+            let refused = (0..20_000).filter(|_| files.lock().unwrap().is_none()).count();
+            ended.store(true, Ordering::Relaxed);
+            asking.join().unwrap();
+            assert_eq!(refused, 0);
+        });
     }
 
     #[test]

@@ -6,13 +6,17 @@
 //! [`Program`], or what could not be obtained. The generator may be as simple
 //! as it likes: what it produces is proved afterwards.
 
+mod changes;
+
 use std::collections::HashMap;
 
 use xk_lift::flow::Live;
 use xk_lift::insn::SymbolRef;
 use xk_lift::state::{Flag, FlagsOrigin, State, REGISTERS};
 use xk_lift::term::{BinOp, Bits, Node, TermId, Terms};
-use xk_table::{Fit, Kind, Op, OpCode, Program, MAX_TEMPS};
+use xk_table::{Fit, Form, Kind, Op, OpCode, Program, MAX_TEMPS};
+
+use changes::{changed_part, changed_stores};
 
 use crate::program::{iv_term, Links, PER_CPU};
 
@@ -75,6 +79,7 @@ pub fn generate(
         actual,
         sources: HashMap::new(),
         ivs: HashMap::new(),
+        bits_of_v: HashMap::new(),
         program: Program::default(),
         cache: HashMap::new(),
         next: 0,
@@ -87,6 +92,11 @@ pub fn generate(
     for (slot, fit) in fits.iter().enumerate() {
         let term = iv_term(terms, fit);
         generator.ivs.entry(term).or_insert((slot, fit.width));
+        if fit.form == Form::Linear && is_odd(u128::from(fit.a as u64)) {
+            let v = terms.v();
+            let low = terms.extract(v, 0, u32::from(fit.width) * 8);
+            generator.bits_of_v.entry(low).or_insert((slot, *fit));
+        }
     }
     generator.outputs(terms, actual, wanted, live)
 }
@@ -95,6 +105,8 @@ struct Generator<'a> {
     actual: &'a State,
     sources: HashMap<TermId, Source>,
     ivs: HashMap<TermId, (usize, u8)>,
+    /// Low bits of V, and a transformed value from which they follow: sums of terms are written in another way.
+    bits_of_v: HashMap<TermId, (usize, Fit)>,
     program: Program,
     cache: HashMap<TermId, u8>,
     next: u8,
@@ -206,6 +218,9 @@ impl Generator<'_> {
         if let Some(source) = self.sources.get(&term).copied() {
             return self.fetch(terms, source, width);
         }
+        if let Some(&(slot, fit)) = self.bits_of_v.get(&term) {
+            return self.v_from(slot, &fit);
+        }
         if bits > 64 {
             return Err(NotAvailable(format!("a value of {bits} bits")));
         }
@@ -248,6 +263,18 @@ impl Generator<'_> {
             Node::Atomic(_) => Err(NotAvailable("what was accessed atomically may have changed since".into())),
             other => Err(NotAvailable(format!("{other:?}"))),
         }
+    }
+
+    /// The low bits of V, from a·V + b with an odd a.
+    fn v_from(&mut self, slot: usize, fit: &Fit) -> Result<u8, NotAvailable> {
+        let mut temp = self.emit(OpCode::Iv, fit.width, 0, 0, 0, slot as i64)?;
+        for (code, operand, neutral) in [(OpCode::Sub, fit.b, 0), (OpCode::Mul, inverse(fit.a as u64) as i64, 1)] {
+            if operand != neutral {
+                let operand = self.emit(OpCode::Imm, fit.width, 0, 0, 0, operand)?;
+                temp = self.emit(code, fit.width, temp, operand, 0, 0)?;
+            }
+        }
+        Ok(temp)
     }
 
     fn fetch(&mut self, terms: &mut Terms, source: Source, width: u8) -> Result<u8, NotAvailable> {
@@ -443,54 +470,4 @@ fn is_odd(value: u128) -> bool {
 /// The inverse of an odd number modulo 2^64: each round doubles the bits that are right.
 fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, |guess, _| guess.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(guess))))
-}
-
-/// The part of a register that must be written so that `old` becomes `new`.
-fn changed_part(terms: &mut Terms, old: TermId, new: TermId) -> (Bits, TermId) {
-    for bits in [8, 16] {
-        let rest_old = terms.extract(old, bits, 64 - bits);
-        let rest_new = terms.extract(new, bits, 64 - bits);
-        if rest_old == rest_new {
-            return (bits, terms.extract(new, 0, bits));
-        }
-    }
-    let high = terms.extract(new, 32, 32);
-    if terms.as_const(high) == Some(0) {
-        return (32, terms.extract(new, 0, 32));
-    }
-    (64, new)
-}
-
-/// The stores whose values differ, given the same stores in the same order.
-fn changed_stores(terms: &Terms, mut actual: TermId, mut wanted: TermId) -> Option<Vec<(TermId, TermId)>> {
-    let mut changed = Vec::new();
-    // Stores of an instruction that was not executed.
-    let depth = |mut memory| {
-        let mut stores = 0;
-        while let &Node::Store(before, ..) = terms.node(memory) {
-            (memory, stores) = (before, stores + 1);
-        }
-        stores
-    };
-    for _ in depth(actual)..depth(wanted) {
-        if let &Node::Store(before, address, value) = terms.node(wanted) {
-            changed.push((address, value));
-            wanted = before;
-        }
-    }
-    while actual != wanted {
-        match (terms.node(actual), terms.node(wanted)) {
-            (&Node::Store(before_a, address_a, value_a), &Node::Store(before_w, address_w, value_w))
-                if address_a == address_w && terms.bits(value_a) == terms.bits(value_w) =>
-            {
-                if value_a != value_w {
-                    changed.push((address_w, value_w));
-                }
-                (actual, wanted) = (before_a, before_w);
-            }
-            _ => return None,
-        }
-    }
-    changed.reverse();
-    Some(changed)
 }

@@ -250,6 +250,20 @@ fn constant_data_of_a_module_follow_the_value_in_place() {
     assert_eq!(reason(&in_module(sealed).unwrap_err()), "read_only_data");
 }
 
+/// Both instructions of a test for a range follow V: `x - V > 100000 - V`. Neither holds V itself.
+#[test]
+fn a_test_for_a_range_follows_the_value() {
+    let text = body(
+        "mov %edi,%ecx; lea -{V}(%rcx),%eax; cmp $(100000-{V}),%eax; ja 1f; mov %ecx,8(%rsi); mov $1,%eax; ret\n\
+         1: mov %ecx,16(%rsi); mov $2,%eax; ret",
+    );
+    let build = from_assembly(&text);
+    let analysis = plain(&build, 5000, &[300, 1000], &[50000]).unwrap();
+    for v in [300, 1000, 50000, 99999] {
+        end_to_end("a range", &analysis, &build(5000), &build(v), v);
+    }
+}
+
 /// A reference into a table is updated from the table's address or not at all.
 #[test]
 fn an_offset_from_a_symbol_keeps_its_symbol() {

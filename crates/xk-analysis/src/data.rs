@@ -6,6 +6,8 @@
 //! Tables that describe code (unwinding, patching, line numbers) move with it: their
 //! entries must be the same, with the same references, in whatever order.
 
+mod moved;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
@@ -15,6 +17,7 @@ use xk_table::{DataSite, Fit, Place, Refusal};
 
 use crate::fit::{fit, Point};
 use crate::identity::Deployed;
+pub(crate) use moved::{renamed, Renamed};
 
 /// Sections that hold places in code, by prefix: they follow the code.
 const DESCRIBE_CODE: [&str; 20] = [
@@ -163,13 +166,27 @@ pub fn compare_objects(
     unit: &str,
     module: Option<&str>,
 ) -> Result<DataDifferences, Refusal> {
+    compare_but(base, variant, unit, module, &BTreeSet::new())
+}
+
+/// As [`compare_objects`], but without the sections `compared`, whose objects were compared by [`renamed`].
+///
+/// # Errors
+/// As [`compare`].
+pub(crate) fn compare_but(
+    base: &Object,
+    variant: &Object,
+    unit: &str,
+    module: Option<&str>,
+    compared: &BTreeSet<String>,
+) -> Result<DataDifferences, Refusal> {
     alternatives(base, variant, unit)?;
-    same_symbols(base, variant, unit)?;
+    same_symbols(base, variant, unit, compared)?;
     let relevant = |s: &&Section| {
         let elsewhere = DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix));
         // What the linker merges is compared by its content, wherever something refers to it.
         let merged = s.name.starts_with(CONSTANT_POOL) || s.name.starts_with(LITERALS);
-        s.allocated && !s.executable && s.size > 0 && !elsewhere && !merged
+        s.allocated && !s.executable && s.size > 0 && !elsewhere && !merged && !compared.contains(&s.name)
     };
     let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
     let mut differences = DataDifferences::new();
@@ -206,16 +223,17 @@ pub fn compare_objects(
 }
 
 /// The name in the source: the compiler numbers objects of functions in the order in which it meets them.
-fn unnumbered(name: &str) -> &str {
+pub(crate) fn unnumbered(name: &str) -> &str {
     let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     name.rsplit_once('.').filter(|(_, rest)| digits(rest)).map_or(name, |(name, _)| name)
 }
 
-fn same_symbols(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+fn same_symbols(base: &Object, variant: &Object, unit: &str, compared: &BTreeSet<String>) -> Result<(), Refusal> {
     let all = |object: &Object| {
         let all = object
             .data_symbols
             .iter()
+            .filter(|(_, symbol)| !compared.contains(&symbol.section))
             .map(|(name, s)| (unnumbered(name).to_owned(), s.section.clone(), s.offset, s.size));
         all.collect::<BTreeSet<_>>()
     };
@@ -278,7 +296,7 @@ fn read(bytes: &[u8], offset: u64, width: u8) -> u64 {
 }
 
 /// What the data of `base` holds at a place.
-fn deployed(base: &Object, section: &str, offset: u64, width: u8) -> u64 {
+pub(crate) fn deployed(base: &Object, section: &str, offset: u64, width: u8) -> u64 {
     base.sections.iter().find(|s| s.name == section).map_or(0, |s| read(&s.data, offset, width))
 }
 
@@ -353,6 +371,14 @@ pub fn predicted(
     Ok(())
 }
 
+/// The object that has the byte at a place of a section, with its name.
+pub(crate) fn holder<'a>(object: &'a Object, section: &str, offset: u64) -> Option<(&'a String, &'a DataSymbol)> {
+    let holds = |symbol: &DataSymbol| {
+        symbol.section == section && symbol.offset <= offset && offset < symbol.offset + symbol.size
+    };
+    object.data_symbols.iter().find(|(_, symbol)| holds(symbol))
+}
+
 /// The places of `seeds` in the deployed kernel.
 ///
 /// # Errors
@@ -367,11 +393,8 @@ pub fn sites(
 ) -> Result<Vec<DataSite>, Refusal> {
     let mut sites = Vec::new();
     for ((section, offset), fit) in seeds {
-        let holds = |symbol: &DataSymbol| {
-            symbol.section == *section && symbol.offset <= *offset && *offset < symbol.offset + symbol.size
-        };
         let unknown = |detail: String| Refusal::NotDeployed { detail };
-        let Some((name, symbol)) = base.data_symbols.iter().find(|(_, symbol)| holds(symbol)) else {
+        let Some((name, symbol)) = holder(base, section, *offset) else {
             return Err(unknown(format!("{source}: the data at {section}+{offset:#x} has no name")));
         };
         let mut candidates = kernel.candidates(name, module)?;

@@ -18,6 +18,7 @@ use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, Val
 use crate::analyse::{conclude, fitted, hull, observed, Input};
 pub use crate::build_error::BuildError;
 use crate::constants::Seeds;
+use crate::data::DataSeeds;
 use crate::identity::Deployed;
 use crate::plan::{Domain, Plan, Standing, UNSEEN};
 use crate::proof::Solver;
@@ -162,8 +163,8 @@ struct Bench {
 
 /// A proof for all values that was tried with the first functions of V.
 struct Attempt {
-    /// The functions of each unit.
-    functions: Vec<Option<Seeds>>,
+    /// The functions of each unit, of code and of data.
+    functions: Vec<(Option<Seeds>, DataSeeds)>,
     /// What became of it.
     shown: Result<Range, NotShown>,
 }
@@ -172,9 +173,12 @@ impl Bench {
     /// What became of a proof with the functions that the units have now, if it was tried.
     fn attempted(&self) -> Option<&Result<Range, NotShown>> {
         let attempt = self.attempt.as_ref()?;
-        let same = self.studies.iter().map(Study::seeds).eq(attempt.functions.iter().map(Option::as_ref));
-        same.then_some(&attempt.shown)
+        (functions(&self.studies) == attempt.functions).then_some(&attempt.shown)
     }
+}
+
+fn functions(studies: &[Study]) -> Vec<(Option<Seeds>, DataSeeds)> {
+    studies.iter().map(|study| (study.seeds().cloned(), study.data().clone())).collect()
 }
 
 /// Observes one domain of values after the other, until enough values agree. Returns what was observed of the domain
@@ -236,12 +240,28 @@ fn compiler<'a>(variants: &Variants<'a>, units: &'a [Unit]) -> FromTree<'a> {
     FromTree { tree: variants.tree, constant: variants.constant, cache: variants.options.cache, units }
 }
 
+/// Makes the words of data as wide as what depends on the constant.
+fn widen(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<(), BuildError> {
+    let studies = &bench.studies;
+    if studies.iter().all(|study| study.data().is_empty()) || studies.iter().any(|study| study.seeds().is_none()) {
+        return Ok(());
+    }
+    let compiler = compiler(variants, &bench.units);
+    let data = theorem(variants, means, &compiler, studies).widened()?;
+    bench.studies.iter_mut().zip(data).for_each(|(study, data)| study.widen(data));
+    Ok(())
+}
+
 /// Tries the proof for all values with the first functions of V. Returns whether it makes compiling more values
 /// superfluous, which are `next`: it covers all of them.
 fn attempt(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench, next: &[i64]) -> Result<bool, BuildError> {
-    let functions: Vec<Option<Seeds>> = bench.studies.iter().map(|study| study.seeds().cloned()).collect();
-    let in_code = functions.iter().all(Option::is_some) && functions.iter().flatten().any(|seeds| !seeds.is_empty());
-    if !in_code || bench.attempt.is_some() {
+    widen(variants, means, bench)?;
+    let functions = functions(&bench.studies);
+    let follows = |(code, data): &(Option<Seeds>, DataSeeds)| {
+        code.as_ref().is_some_and(|code| !code.is_empty()) || !data.is_empty()
+    };
+    let are_known = functions.iter().all(|(code, _)| code.is_some()) && functions.iter().any(follows);
+    if !are_known || bench.attempt.is_some() {
         return Ok(false);
     }
     (variants.options.progress)("proving for all values");
@@ -255,6 +275,7 @@ fn attempt(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench, next: 
 /// For which values the units do what their source does.
 fn shown(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<Values, BuildError> {
     let Variants { constant, options, .. } = *variants;
+    widen(variants, means, bench)?;
     let attempted = bench.attempted().cloned();
     let Bench { units, studies, .. } = bench;
     let observed = observed(constant.default, studies);

@@ -12,17 +12,18 @@
 //!
 //! How the functions of V were found does not matter here: they may be guesses.
 
+mod compiler;
 mod not_shown;
+mod words;
 
+pub(crate) use compiler::{built, FromTree};
+pub use compiler::{Compiled, Compiler, With};
 pub use not_shown::{NotShown, Places};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use xk_const::Opaque::{Changing, Fixed};
-use xk_const::{CType, Constant, Unit};
-use xk_kernel::Tree;
+use xk_const::CType;
 use xk_lift::flow::Flow;
 use xk_lift::insn::Node;
 use xk_lift::notes::Notes;
@@ -32,7 +33,7 @@ use xk_table::{Fit, Form, Range, Values};
 use crate::build_error::BuildError;
 use crate::constants::Field;
 use crate::constants::Seeds;
-use crate::data::{self, DataSeeds};
+use crate::data::{self, DataSeeds, Renamed};
 use crate::defined::{defined, symbolic};
 use crate::equality::{self, Holder};
 use crate::order;
@@ -49,92 +50,6 @@ pub struct Functions<'a> {
     pub code: &'a Seeds,
     /// In data.
     pub data: &'a DataSeeds,
-}
-
-/// What became of a unit that is compiled in another way.
-#[derive(Debug)]
-pub enum Compiled {
-    /// An object.
-    Object(Box<Object>),
-    /// The unit's text does not change.
-    Same,
-    /// The compiler does not accept it, in its words.
-    Rejected(String),
-}
-
-/// With what a unit is compiled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum With {
-    /// One value.
-    Value(i64),
-    /// A value that the compiler cannot know.
-    Opaque,
-    /// One of which it does not know either that it stays the same.
-    Changing,
-}
-
-/// Compiles the units of a constant; `unit` counts them.
-pub trait Compiler: Sync {
-    /// The object.
-    ///
-    /// # Errors
-    /// What keeps the unit from being compiled and is not the value's fault.
-    fn compile(&self, unit: usize, with: With) -> Result<Compiled, BuildError>;
-
-    /// What the compiler says of `object`, which it made in this way.
-    ///
-    /// # Errors
-    /// As [`Compiler::compile`].
-    fn notes(&self, unit: usize, with: With, object: &Object) -> Result<Notes, BuildError>;
-}
-
-/// The object of a unit, from the cache if it is there.
-pub(crate) fn built(
-    tree: &Tree,
-    constant: &Constant,
-    unit: &Unit,
-    with: With,
-    cache: &Path,
-) -> Result<PathBuf, xk_const::BuildError> {
-    match with {
-        With::Value(value) => xk_const::build(tree, constant, unit, value, cache),
-        With::Opaque => xk_const::build_opaque(tree, constant, unit, Fixed, cache, &xk_const::QUICK),
-        With::Changing => xk_const::build_opaque(tree, constant, unit, Changing, cache, &xk_const::QUICK),
-    }
-}
-
-/// Compiles units of a source tree.
-pub(crate) struct FromTree<'a> {
-    pub tree: &'a Tree,
-    pub constant: &'a Constant,
-    /// Where objects are kept.
-    pub cache: &'a Path,
-    pub units: &'a [Unit],
-}
-
-impl Compiler for FromTree<'_> {
-    fn compile(&self, unit: usize, with: With) -> Result<Compiled, BuildError> {
-        let Self { tree, constant, cache, units } = *self;
-        match built(tree, constant, &units[unit], with, cache) {
-            Ok(path) => Ok(Compiled::Object(Box::new(object(&path)?))),
-            Err(xk_const::BuildError::NotSeen { .. }) => Ok(Compiled::Same),
-            Err(xk_const::BuildError::NotOpaque { why, .. }) => Ok(Compiled::Rejected(why)),
-            Err(xk_const::BuildError::Rejected { message, .. }) => Ok(Compiled::Rejected(message)),
-            Err(xk_const::BuildError::Edit(error)) => Ok(Compiled::Rejected(error.to_string())),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn notes(&self, unit: usize, with: With, object: &Object) -> Result<Notes, BuildError> {
-        let Self { tree, constant, cache, units } = *self;
-        let path = match with {
-            With::Value(value) => xk_const::build_noted(tree, constant, &units[unit], value, cache)?,
-            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], Fixed, cache, &xk_const::NOTED)?,
-            With::Changing => xk_const::build_opaque(tree, constant, &units[unit], Changing, cache, &xk_const::NOTED)?,
-        };
-        let text = std::fs::read_to_string(&path).map_err(|source| BuildError::Io { path, source })?;
-        Ok(Notes::read(&text, object))
-    }
 }
 
 /// The units that use a constant, with the functions of V in place of its constants.
@@ -273,9 +188,6 @@ impl Theorem<'_> {
         if functions.code.values().any(|fit| fit.form == Form::Log2) {
             return Ok(Err(NotShown::Shifts { unit: unit() }));
         }
-        if !functions.data.is_empty() {
-            return Ok(Err(NotShown::Initialises { unit: unit() }));
-        }
         // A test for order that the update makes is none that the compiler may have made of another.
         let ordered = functions.code.keys().any(|(_, field)| matches!(field, Field::Order(_)));
         let with = if ordered { With::Changing } else { With::Opaque };
@@ -284,17 +196,31 @@ impl Theorem<'_> {
             Compiled::Same => return Ok(Ok(range)),
             Compiled::Rejected(message) => return Ok(Err(NotShown::NeedsValue { unit: unit(), message })),
         };
-        let data = data::compare_objects(&study.base, &opaque, &study.source, study.module.as_deref());
+        // Objects that the constant initialises are weak, and may be elsewhere.
+        let renamed = match data::renamed(&study.base, &opaque, &study.source) {
+            Ok(renamed) => renamed,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let none = BTreeSet::new();
+        let (base, opaque, sections) = match &renamed {
+            Some(Renamed { base, other, sections, .. }) => (base, other, sections),
+            None => (&study.base, &*opaque, &none),
+        };
+        let data = data::compare_but(base, opaque, &study.source, study.module.as_deref(), sections);
         match data {
             Ok(differences) if differences.is_empty() => {}
             Ok(_) => return Ok(Err(NotShown::DataFollows { unit: unit() })),
             Err(refusal) => return Ok(Err(refusal.into())),
         }
         let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect();
-        let found = match self.compared(at, with, &opaque, &replaced, Some(range))? {
+        let found = match self.compared(at, with, [base, opaque], &replaced, Some(range))? {
             Ok(found) => found.unwrap_or(range),
             Err(why) => return Ok(Err(why)),
         };
+        let weakened = renamed.as_ref().map_or(&[][..], |renamed| &renamed.weakened);
+        if let Err(why) = self.data_for_all(at, weakened, found)? {
+            return Ok(Err(why));
+        }
         let nodes = self.concluded_in(at)?;
         Ok(if nodes.is_empty() { Ok(found) } else { Err(self.not_met(at, &nodes)) })
     }
@@ -426,16 +352,16 @@ impl Theorem<'_> {
             return Ok(Err(NotShown::Unpredicted { unit: unit(), place }));
         }
         let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Value(fit.apply(value)))).collect();
-        Ok(self.compared(at, With::Value(value), &built, &replaced, None)?.map(drop))
+        Ok(self.compared(at, With::Value(value), [&study.base, &built], &replaced, None)?.map(drop))
     }
 
-    /// Compares a build of a unit with the deployed one; with the compiler's notes if it does not
-    /// go without.
+    /// Compares a build of a unit with the deployed one, which may call its data by other names; with the compiler's
+    /// notes if it does not go without.
     fn compared(
         &self,
         at: usize,
         with: With,
-        other: &Object,
+        [base, other]: [&Object; 2],
         replaced: &Replacements,
         range: Option<Range>,
     ) -> Result<Result<Option<Range>, NotShown>, BuildError> {
@@ -444,7 +370,7 @@ impl Theorem<'_> {
         let rules = Rules { default, noreturns, prototypes, solver };
         let flow = Flow::new(other, prototypes);
         let run = |ours: Option<&Notes>, theirs: Option<&Notes>| {
-            let base = Build { object: &study.base, flow: study.flow(), notes: ours };
+            let base = Build { object: base, flow: study.flow(), notes: ours };
             let other = Build { object: other, flow: &flow, notes: theirs };
             deep(|| simulate(base, other, replaced, range, rules))
         };
@@ -467,11 +393,6 @@ fn predicts(study: &Study, functions: Functions<'_>, value: i64) -> bool {
     let code = seeds.iter().all(|(key, fit)| functions.code.get(key).is_some_and(|ours| same(ours, fit)));
     let data = study.data().iter().all(|(key, fit)| functions.data.get(key).is_some_and(|ours| same(ours, fit)));
     code && data && study.data().len() == functions.data.len()
-}
-
-fn object(path: &std::path::Path) -> Result<Object, BuildError> {
-    let data = std::fs::read(path).map_err(|source| BuildError::Io { path: path.into(), source })?;
-    Object::parse(&data).map_err(|source| BuildError::Object { path: path.into(), source })
 }
 
 /// Runs `work` where there is room for deep recursion.

@@ -8,15 +8,17 @@
 //! its end. [`Opaque::Changing`] forbids that, too: the constant is replaced by a volatile object, which is
 //! read wherever the source mentions it. The analysis reads it as V each time.
 //!
-//! Where C demands a constant (array sizes, static initialisers, `case`), there is no opaque build.
-//! An assertion about the value is different: its failing call stays in the code, and the analysis
+//! Where C demands a constant (array sizes, `case`), there is no opaque build. Static initialisers have the default
+//! (`initialisers.rs`). An assertion about the value is different: its failing call stays in the code, and the analysis
 //! finds the values for which it is not reached.
 
-use crate::build::{digest, not_seen, rejection, stem, BuildError, RejectedBy, NOTED};
+use crate::build::{digest, not_seen, rejection, stem, BuildError, RejectedBy, NOTED, QUICK};
 use crate::constant::{Constant, Form};
-use crate::edit::substitute;
+use crate::edit::{literal, substitute};
+use crate::initialisers::{functions, separate, Separated, Word, MARK};
 use crate::marked::{marked, written, Marked, QUIET};
 use crate::tree::{BuildTree, Unit};
+use crate::value::CType;
 use std::path::{Path, PathBuf};
 
 /// The symbol whose address stands for V: the linker would decide it, so the compiler can conclude nothing from it.
@@ -44,7 +46,7 @@ impl Opaque {
 }
 
 /// Raised when the text that is compiled changes: objects are kept under their recipe.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 /// An address is never 0, but V may be.
 const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
 
@@ -62,72 +64,118 @@ pub fn build_opaque(
     out_dir: &Path,
     flags: &[&str],
 ) -> Result<PathBuf, BuildError> {
-    let place = format!("{}:{}..{}", constant.range.path, constant.range.start, constant.range.end);
-    let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.range.written]);
-    let extension = if flags == NOTED { "s" } else { "o" };
-    let kind = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name()]);
-    let word = if opaque == Opaque::Fixed { "opaque" } else { "changing" };
-    let object = out_dir.join(format!("{}-{kind}.{word}.{extension}", stem(&unit.source)));
-    if object.is_file() {
-        return Ok(object);
+    Source { tree, constant, unit }.built(opaque, &[], out_dir, flags)
+}
+
+/// Compiles `unit` as [`build_opaque`] does with [`Opaque::Fixed`], with a function for each of `words`, which are named
+/// [`WORD`](crate::WORD) and the number of the word. It returns what the word holds when the constant is the opaque value.
+///
+/// # Errors
+/// As [`build_opaque`]; [`BuildError::NotOpaque`] also if one of `words` is in no object that mentions the constant.
+pub fn build_words(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    words: &[Word],
+    out_dir: &Path,
+) -> Result<PathBuf, BuildError> {
+    Source { tree, constant, unit }.built(Opaque::Fixed, words, out_dir, &QUICK)
+}
+
+/// The text that is compiled, from a preprocessed one in which [`MARK`] stands for the constant. `default` is how its default
+/// is written: that is what static initialisers have. There is a function for each of `words`; nothing if one of them is in
+/// no object that mentions the constant, or in one of several with its name.
+#[must_use]
+pub fn opaque_text(marked: &str, default: &str, c_type: CType, opaque: Opaque, words: &[Word]) -> Option<String> {
+    let (value, declaration) = opaque.text(c_type.name());
+    let Separated { text, objects } = separate(marked, default);
+    let functions = functions(&objects, words, &value)?;
+    Some(format!("{declaration}\n{}{functions}", text.replace(MARK, &value)))
+}
+
+/// A unit that uses a constant.
+struct Source<'a, T> {
+    tree: &'a T,
+    constant: &'a Constant,
+    unit: &'a Unit,
+}
+
+impl<T: BuildTree> Source<'_, T> {
+    /// The object, from `out_dir` if it is there.
+    fn built(&self, opaque: Opaque, words: &[Word], out_dir: &Path, flags: &[&str]) -> Result<PathBuf, BuildError> {
+        let Self { tree, constant, unit } = *self;
+        let place = format!("{}:{}..{}", constant.range.path, constant.range.start, constant.range.end);
+        let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.range.written]);
+        let extension = if flags == NOTED { "s" } else { "o" };
+        let kind = match opaque {
+            Opaque::Fixed if words.is_empty() => "opaque",
+            Opaque::Fixed => "words",
+            Opaque::Changing => "changing",
+        };
+        let recipe = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name(), &format!("{words:?}")]);
+        let object = out_dir.join(format!("{}-{recipe}.{kind}.{extension}", stem(&unit.source)));
+        if object.is_file() {
+            return Ok(object);
+        }
+        let (value, _) = opaque.text(constant.c_type.name());
+        let (marked, default) = self.marked(&value, &key)?;
+        let no_object = || refused(constant, unit, "it initialises data in a way that is not understood");
+        let text = opaque_text(&marked, &default, constant.c_type, opaque, words).ok_or_else(no_object)?;
+        let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+        std::fs::create_dir_all(out_dir).map_err(store)?;
+        let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
+        let (fresh, path) = (folder.path().join("unit.out"), folder.path().join("unit.i"));
+        let flags: Vec<&str> = flags.iter().copied().chain([ANY_ADDRESS]).collect();
+        let compile = |text: &str| {
+            std::fs::write(&path, text).map_err(store)?;
+            tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
+                .map_err(|error| rejection(error, constant, unit, constant.default))
+        };
+        let done = match compile(&text) {
+            // The call of a failed assertion stays in the code.
+            Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => {
+                compile(&without_error_attributes(&text))
+            }
+            done => done,
+        };
+        done.map_err(|error| match error {
+            BuildError::Rejected { message, .. } => refused(constant, unit, message),
+            other => other,
+        })?;
+        std::fs::rename(&fresh, &object).map_err(store)?;
+        Ok(object)
     }
-    let text = text(tree, constant, unit, opaque, &key)?;
-    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
-    std::fs::create_dir_all(out_dir).map_err(store)?;
-    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
-    let (fresh, path) = (folder.path().join("unit.out"), folder.path().join("unit.i"));
-    let flags: Vec<&str> = flags.iter().copied().chain([ANY_ADDRESS]).collect();
-    let compile = |text: &str| {
-        std::fs::write(&path, text).map_err(store)?;
-        tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
-            .map_err(|error| rejection(error, constant, unit, constant.default))
-    };
-    let done = match compile(&text) {
-        // The call of a failed assertion stays in the code.
-        Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => compile(&without_error_attributes(&text)),
-        done => done,
-    };
-    done.map_err(|error| match error {
-        BuildError::Rejected { message, .. } => refused(constant, unit, message),
-        other => other,
-    })?;
-    std::fs::rename(&fresh, &object).map_err(store)?;
-    Ok(object)
+
+    /// The preprocessed unit with marks in the place of the constant, and how its default is written; with `value` instead
+    /// of marks where the preprocessor looks at the constant.
+    fn marked(&self, value: &str, key: &str) -> Result<(String, String), BuildError> {
+        let Self { tree, constant, unit } = *self;
+        let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
+        let marked = marked(tree, &constant.range, &unit.source, key)?;
+        match (&*marked, &constant.name) {
+            (Marked::Absent, _) => Err(not_seen(constant, unit)),
+            // The initialiser has to be a constant; what follows need not name the variable.
+            (Marked::Pieces(pieces), Some(name)) if named => {
+                let token = format!(" {} ", constant.token);
+                let (first, rest) = pieces.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+                Ok((format!("{first}{token}{}", replaced(&rest.join(&token), name, MARK)), name.clone()))
+            }
+            (Marked::Pieces(pieces), _) if !named => Ok((written(pieces, MARK), literal(constant, constant.default)?)),
+            (Marked::Entangled, _) if !named => {
+                // In `#if` this is a syntax error, and so it is where it is pasted.
+                let edit = substitute(tree, &constant.range, value)?;
+                let text = tree
+                    .preprocess(&[edit], &unit.source, &QUIET)
+                    .map_err(|error| refused(constant, unit, format!("the preprocessor uses the value: {error}")))?;
+                Ok((text, literal(constant, constant.default)?))
+            }
+            _ => Err(refused(constant, unit, "the preprocessor uses its name")),
+        }
+    }
 }
 
 fn refused(constant: &Constant, unit: &Unit, why: impl Into<String>) -> BuildError {
     BuildError::NotOpaque { unit: unit.source.clone(), id: constant.id.to_string(), why: why.into() }
-}
-
-/// The preprocessed unit with the opaque value in it.
-fn text(
-    tree: &impl BuildTree,
-    constant: &Constant,
-    unit: &Unit,
-    opaque: Opaque,
-    key: &str,
-) -> Result<String, BuildError> {
-    let (value, declaration) = opaque.text(constant.c_type.name());
-    let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
-    let marked = marked(tree, &constant.range, &unit.source, key)?;
-    let body = match (&*marked, &constant.name) {
-        (Marked::Absent, _) => return Err(not_seen(constant, unit)),
-        // The initialiser has to be a constant; what follows need not name the variable.
-        (Marked::Pieces(pieces), Some(name)) if named => {
-            let token = format!(" {} ", constant.token);
-            let (first, rest) = pieces.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
-            format!("{first}{token}{}", replaced(&rest.join(&token), name, &value))
-        }
-        (Marked::Pieces(pieces), _) if !named => written(pieces, &value),
-        (Marked::Entangled, _) if !named => {
-            // In `#if` this is a syntax error, and so it is where it is pasted.
-            let edit = substitute(tree, &constant.range, &value)?;
-            tree.preprocess(&[edit], &unit.source, &QUIET)
-                .map_err(|error| refused(constant, unit, format!("the preprocessor uses the value: {error}")))?
-        }
-        _ => return Err(refused(constant, unit, "the preprocessor uses its name")),
-    };
-    Ok(format!("{declaration}\n{body}"))
 }
 
 /// `text` with every mention of `name` replaced, outside of literals and directives, that is no

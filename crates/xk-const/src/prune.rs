@@ -12,7 +12,8 @@ use std::ops::Range;
 const KEEPS: [&str; 8] =
     ["used", "__used__", "retain", "__retain__", "constructor", "__constructor__", "destructor", "__destructor__"];
 /// Followed by a parenthesis, but no function.
-const NO_NAMES: [&str; 7] = ["__attribute__", "__attribute", "typeof", "__typeof__", "__typeof", "asm", "__asm__"];
+pub(crate) const NO_NAMES: [&str; 7] =
+    ["__attribute__", "__attribute", "typeof", "__typeof__", "__typeof", "asm", "__asm__"];
 
 /// The text without unreachable `static inline` functions; as it is when its brackets do not match.
 pub(crate) fn prune(text: &str) -> String {
@@ -62,11 +63,11 @@ fn without(text: &str, places: &[Range<usize>]) -> String {
 }
 
 /// A declaration or definition at the top level.
-struct Item<'a> {
-    place: Range<usize>,
+pub(crate) struct Item<'a> {
+    pub place: Range<usize>,
     tokens: Vec<&'a str>,
     /// Where the body of a function begins among the tokens.
-    body: Option<usize>,
+    pub body: Option<usize>,
 }
 
 impl<'a> Item<'a> {
@@ -100,12 +101,12 @@ impl<'a> Item<'a> {
     }
 }
 
-fn is_word(byte: u8) -> bool {
+pub(crate) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
 }
 
 /// The top-level items; `None` when brackets do not match.
-fn items(text: &str) -> Option<Vec<Item<'_>>> {
+pub(crate) fn items(text: &str) -> Option<Vec<Item<'_>>> {
     let mut items = Vec::new();
     let (mut braces, mut parentheses) = (0_usize, 0_usize);
     let mut tokens: Vec<&str> = Vec::new();
@@ -138,9 +139,9 @@ fn items(text: &str) -> Option<Vec<Item<'_>>> {
 }
 
 /// Words, strings and single characters; directives are left out.
-struct Tokens<'a> {
-    text: &'a str,
-    at: usize,
+pub(crate) struct Tokens<'a> {
+    pub text: &'a str,
+    pub at: usize,
 }
 
 impl Iterator for Tokens<'_> {

@@ -25,11 +25,13 @@ pub enum NotShown {
         /// The unit.
         unit: String,
     },
-    /// Data holds the constant, and data has no opaque build.
-    #[error("{unit}: the constant initialises static data")]
+    /// Data holds the constant, and it is not shown what it holds for other values.
+    #[error("{unit}: the constant initialises static data: {why}")]
     Initialises {
         /// The unit.
         unit: String,
+        /// Why not.
+        why: String,
     },
     /// The unit does not compile with a value that the compiler cannot know.
     #[error("{unit}: the compiler needs the value: {message}")]

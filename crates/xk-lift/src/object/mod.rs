@@ -6,11 +6,13 @@
 
 mod alternatives;
 mod control;
+mod names;
 pub mod reloc;
 mod tables;
 
 pub use alternatives::Alternative;
 pub use control::successors;
+pub use names::DataNames;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -180,6 +182,8 @@ pub struct Object {
     pub blacklist: HashSet<String>,
     /// Data objects by name.
     pub data_symbols: BTreeMap<String, DataSymbol>,
+    /// What data is called, if not as in the file.
+    names: DataNames,
 }
 
 impl Object {
@@ -375,7 +379,7 @@ impl Object {
     #[must_use]
     pub fn symbol_ref(&self, target: &RelocTarget) -> SymbolRef {
         match target {
-            RelocTarget::Symbol(symbol) => symbol.clone(),
+            RelocTarget::Symbol(symbol) => self.agreed(symbol),
             RelocTarget::Section { section, offset } => {
                 let node = Node { section: *section, offset: *offset as u64 };
                 if let Some(function) = self.function_at(node) {
@@ -397,7 +401,7 @@ impl Object {
                 if let Some(size) = section.name.strip_prefix(CONSTANT_POOL).and_then(|n| n.parse::<usize>().ok()) {
                     return SymbolRef { name: format!("constant {:x?}", &rest[..size.min(rest.len())]), offset: 0 };
                 }
-                SymbolRef { name: section.name.clone(), offset: *offset }
+                self.data_place(&section.name, *offset)
             }
         }
     }

@@ -63,6 +63,21 @@ impl Terms {
         }
     }
 
+    /// Whether `part` occurs in `term`.
+    #[must_use]
+    pub fn mentions(&self, term: TermId, part: TermId) -> bool {
+        let (mut seen, mut waiting) = (BTreeSet::new(), vec![term]);
+        while let Some(next) = waiting.pop() {
+            if next == part {
+                return true;
+            }
+            if seen.insert(next) {
+                waiting.extend(self.children(next));
+            }
+        }
+        false
+    }
+
     /// Everything that `term` reads from memory.
     #[must_use]
     pub fn loads(&self, term: TermId) -> BTreeSet<TermId> {

@@ -131,6 +131,9 @@ pub type DataDifferences = BTreeMap<String, Vec<u8>>;
 /// of V.
 pub type DataSeeds = BTreeMap<(String, u64), Fit>;
 
+/// Words of data: section and offset, and how many bytes.
+pub type Words = BTreeMap<(String, u64), u8>;
+
 /// Whether the values in a section can be changed in place: ordinary memory that
 /// every CPU shares and the kernel may write at any time, and of a module what it
 /// may only read, since `xk.ko` maps that a second time. In vmlinux there may be no
@@ -260,7 +263,7 @@ fn same_symbols(base: &Object, variant: &Object, unit: &str, compared: &BTreeSet
 /// The values that differ, as aligned words: a scalar variable whole, of
 /// anything else the smallest aligned word that covers every difference, so that
 /// nothing else is written.
-fn words(base: &Object, observed: &[&DataDifferences]) -> BTreeMap<(String, u64), u8> {
+fn words(base: &Object, observed: &[&DataDifferences]) -> Words {
     let mut words = BTreeMap::new();
     for section in &base.sections {
         let others: Vec<&Vec<u8>> = observed.iter().filter_map(|d| d.get(&section.name)).collect();
@@ -296,7 +299,7 @@ fn read(bytes: &[u8], offset: u64, width: u8) -> u64 {
 }
 
 /// What the data of `base` holds at a place.
-pub(crate) fn deployed(base: &Object, section: &str, offset: u64, width: u8) -> u64 {
+fn deployed(base: &Object, section: &str, offset: u64, width: u8) -> u64 {
     base.sections.iter().find(|s| s.name == section).map_or(0, |s| read(&s.data, offset, width))
 }
 
@@ -311,8 +314,23 @@ pub fn fit_all(
     observed: &[(i64, &DataDifferences)],
 ) -> Result<DataSeeds, Refusal> {
     let all: Vec<&DataDifferences> = observed.iter().map(|(_, d)| *d).collect();
+    fit_words(base, unit, default, observed, &words(base, &all))
+}
+
+/// As [`fit_all`], for these words.
+///
+/// # Errors
+/// [`Refusal::NonLinear`].
+pub(crate) fn fit_words(
+    base: &Object,
+    unit: &str,
+    default: i64,
+    observed: &[(i64, &DataDifferences)],
+    words: &Words,
+) -> Result<DataSeeds, Refusal> {
     let mut seeds = DataSeeds::new();
-    for ((section, offset), width) in words(base, &all) {
+    for ((section, offset), &width) in words {
+        let (section, offset) = (section.clone(), *offset);
         let bits = u32::from(width) * 8;
         let ours = deployed(base, &section, offset, width);
         let mut points = vec![Point { v: default, iv: ours, bits }];

@@ -241,21 +241,21 @@ fn compiler<'a>(variants: &Variants<'a>, units: &'a [Unit]) -> FromTree<'a> {
 }
 
 /// Makes the words of data as wide as what depends on the constant.
-fn widen(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<(), BuildError> {
+fn size_words(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<(), BuildError> {
     let studies = &bench.studies;
     if studies.iter().all(|study| study.data().is_empty()) || studies.iter().any(|study| study.seeds().is_none()) {
         return Ok(());
     }
     let compiler = compiler(variants, &bench.units);
-    let data = theorem(variants, means, &compiler, studies).widened()?;
-    bench.studies.iter_mut().zip(data).for_each(|(study, data)| study.widen(data));
+    let words = theorem(variants, means, &compiler, studies).sized()?;
+    bench.studies.iter_mut().zip(words).for_each(|(study, words)| study.size_words(means, &words));
     Ok(())
 }
 
 /// Tries the proof for all values with the first functions of V. Returns whether it makes compiling more values
 /// superfluous, which are `next`: it covers all of them.
 fn attempt(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench, next: &[i64]) -> Result<bool, BuildError> {
-    widen(variants, means, bench)?;
+    size_words(variants, means, bench)?;
     let functions = functions(&bench.studies);
     let follows = |(code, data): &(Option<Seeds>, DataSeeds)| {
         code.as_ref().is_some_and(|code| !code.is_empty()) || !data.is_empty()
@@ -275,7 +275,7 @@ fn attempt(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench, next: 
 /// For which values the units do what their source does.
 fn shown(variants: &Variants<'_>, means: &Means<'_>, bench: &mut Bench) -> Result<Values, BuildError> {
     let Variants { constant, options, .. } = *variants;
-    widen(variants, means, bench)?;
+    size_words(variants, means, bench)?;
     let attempted = bench.attempted().cloned();
     let Bench { units, studies, .. } = bench;
     let observed = observed(constant.default, studies);

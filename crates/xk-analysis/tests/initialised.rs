@@ -5,18 +5,28 @@
 mod fixture;
 
 use fixture::{Fixture, DEFAULT};
+use xk_analysis::study::Study;
 use xk_analysis::theorem::NotShown;
 use xk_table::{Fit, Range};
+
+/// A unit with words of data as wide as what depends on the constant.
+fn studied(fixture: &Fixture) -> Study {
+    let mut studies = [fixture.study(&[17, 64, 100])];
+    let found = [(studies[0].seeds().unwrap().clone(), studies[0].data().clone())];
+    let words = fixture.theorem(&studies, &found, |theorem| theorem.sized().unwrap());
+    fixture.with_means(|means| studies[0].size_words(means, &words[0]));
+    let [study] = studies;
+    study
+}
 
 /// What is proved of a unit for all values, with the functions of V of its data changed.
 fn shown(text: &'static str, alter: impl Fn(&mut Fit)) -> Result<Range, NotShown> {
     let fixture = Fixture::new(text);
-    let studies = [fixture.study(&[17, 64, 100])];
-    let found = [(studies[0].seeds().unwrap().clone(), studies[0].data().clone())];
-    let mut data = fixture.theorem(&studies, &found, |theorem| theorem.widened().unwrap().remove(0));
+    let study = studied(&fixture);
+    let mut data = study.data().clone();
     data.values_mut().for_each(alter);
-    let functions = [(studies[0].seeds().unwrap().clone(), data)];
-    fixture.theorem(&studies, &functions, |theorem| theorem.for_all().unwrap())
+    let functions = [(study.seeds().unwrap().clone(), data)];
+    fixture.theorem(&[study], &functions, |theorem| theorem.for_all().unwrap())
 }
 
 fn why(text: &'static str) -> String {
@@ -76,4 +86,12 @@ fn what_changes_beyond_the_compiled_values_is_noticed() {
 fn nothing_is_concluded_from_the_default_of_an_object() {
     let text = "static int limit[2] = { V, 3 }; int f(int x) { return limit[0] < 1000 ? x + V : -x; }";
     assert!(shown(text, |_| {}).is_err());
+}
+
+/// An object of eight bytes need not be one number.
+#[test]
+fn only_the_word_that_follows_is_written() {
+    let text = "struct { int used, limit; } s = { 0, V }; int f(int x) { return x < s.limit + V; } void w(int x) { s.used = x; }";
+    let study = studied(&Fixture::new(text));
+    assert_eq!(study.data().iter().map(|((_, at), fit)| (*at, *fit)).collect::<Vec<_>>(), [(4, Fit::linear(1, 0, 4))]);
 }

@@ -170,10 +170,24 @@ impl<'a> Found<'a> {
             self.objects.push(Initialised { name: parts.name.into(), variable: variable.clone(), initialiser });
             self.edits.push((tokens[0].start..tokens[0].start, moved));
             self.edits.push((whole, ";".to_owned()));
-            let used = (at + length..tokens.len()).filter(|&use_| text(use_) == parts.name);
+            let used = (at + length..self.block_end(tokens, at + length)).filter(|&use_| text(use_) == parts.name);
             let used = used.filter(|&use_| text(use_ - 1) != "." && !(text(use_ - 1) == ">" && text(use_ - 2) == "-"));
             self.edits.extend(used.map(|use_| (tokens[use_].clone(), variable.clone())).collect::<Vec<_>>());
         }
+    }
+
+    /// Where the block ends in which the token at `from` stands.
+    fn block_end(&self, tokens: &[Range<usize>], from: usize) -> usize {
+        let mut depth = 0_usize;
+        for (at, token) in tokens.iter().enumerate().skip(from) {
+            match &self.text[token.clone()] {
+                "{" => depth += 1,
+                "}" if depth == 0 => return at,
+                "}" => depth -= 1,
+                _ => {}
+            }
+        }
+        tokens.len()
     }
 
     /// A declaration without initialiser of an object that is no longer static.
@@ -309,6 +323,14 @@ mod tests {
         let expected =
             "__attribute__((__weak__))  const struct s xk_local_0[] __asm__(\"a.900000000\") = { { 0, 5 } };\n\
             int f(struct x *t)\n{\n ;\n return t->a + xk_local_0[0].n + g(xk_local_0, @); }\n";
+        assert_eq!(separated(text).0, expected);
+    }
+
+    #[test]
+    fn a_name_means_the_variable_in_its_block_only() {
+        let text = "int f(int n) { { static int n = @; { n++; } g(n); } return n; }\n";
+        let expected = "__attribute__((__weak__))  int xk_local_0 __asm__(\"n.900000000\") = 5;\n\
+            int f(int n) { { ; { xk_local_0++; } g(xk_local_0); } return n; }\n";
         assert_eq!(separated(text).0, expected);
     }
 

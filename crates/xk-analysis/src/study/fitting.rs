@@ -16,7 +16,7 @@ use xk_lift::insn::{Insn, Node};
 use xk_lift::semantics::{gpr, is_immediate};
 use xk_table::Refusal;
 
-use super::{Fits, Means, Observation, Study};
+use super::{Fits, Means, Observation, State, Study};
 use crate::constants::{Differences, Field, Seeds, VariantConstant};
 use crate::data;
 use crate::fit::{fit, Point};
@@ -40,6 +40,21 @@ impl Study {
         let data: Vec<_> = observed.iter().map(|seen| (seen.value, &seen.data)).collect();
         let data = data::fit_all(&self.base, &self.source, means.default, &data)?;
         Ok(Fits { code, data })
+    }
+
+    /// Takes these words of data for those that follow V, if functions of V give what all values that agree have in them.
+    pub fn size_words(&mut self, means: &Means<'_>, words: &data::Words) {
+        let State::Fitted(fitted) = &self.state else { return };
+        let among: Vec<_> = self.observed.iter().filter(|seen| fitted.agreeing.contains(&seen.value)).collect();
+        let observed: Vec<_> = among.iter().map(|seen| (seen.value, &seen.data)).collect();
+        let Ok(data) = data::fit_words(&self.base, &self.source, means.default, &observed, words) else { return };
+        let fits = Fits { code: fitted.fits.code.clone(), data };
+        if among.iter().any(|seen| self.predicted(&fits, seen).is_err()) {
+            return;
+        }
+        if let State::Fitted(fitted) = &mut self.state {
+            fitted.fits = fits;
+        }
     }
 
     /// What was observed of one constant, for the deployed value and each other.

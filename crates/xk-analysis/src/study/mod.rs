@@ -281,13 +281,6 @@ impl Study {
         }
     }
 
-    /// Takes functions of V for wider words of data.
-    pub fn widen(&mut self, data: DataSeeds) {
-        if let State::Fitted(fitted) = &mut self.state {
-            fitted.fits.data = data;
-        }
-    }
-
     /// The functions of V, once there are some.
     fn as_fitted(&self) -> Option<&Fitted> {
         match &self.state {

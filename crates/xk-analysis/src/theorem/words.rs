@@ -5,8 +5,8 @@
 //! the opaque value, and returns the word ([`xk_const::build_words`]). Out: whether each word that follows V is what its
 //! function of V says, and whether no other word depends on V.
 //!
-//! The values that were compiled may differ in one byte of a word of four. So the bytes beside each word are asked first,
-//! whether they depend on V ([`Theorem::widened`]).
+//! The values that were compiled may differ in one byte of a word of four, and an object of eight bytes may be two words. So
+//! the bytes in and beside each word are asked first, whether they depend on V ([`Theorem::sized`]).
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use xk_table::{Fit, Range};
 
 use super::{Compiled, NotShown, Theorem};
 use crate::build_error::BuildError;
-use crate::data::{self, holder, unnumbered, DataSeeds};
+use crate::data::{holder, unnumbered, Words};
 use crate::program::exact;
 use crate::proof::Claim;
 use crate::simulation::returned;
@@ -60,54 +60,44 @@ impl Theorem<'_> {
         Ok(Ok(()))
     }
 
-    /// The functions of V of the data of all units, for words as wide as what depends on V.
+    /// The words of data of all units that follow V, as wide as what depends on V.
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn widened(&self) -> Result<Vec<DataSeeds>, BuildError> {
-        (0..self.studies.len()).map(|at| self.widened_in(at)).collect()
+    pub fn sized(&self) -> Result<Vec<Words>, BuildError> {
+        (0..self.studies.len()).map(|at| self.sized_in(at)).collect()
     }
 
-    fn widened_in(&self, at: usize) -> Result<DataSeeds, BuildError> {
+    fn sized_in(&self, at: usize) -> Result<Words, BuildError> {
         let (study, functions) = (&self.studies[at], self.functions[at]);
-        let mut bytes = Vec::new();
+        let words: Words = functions.data.iter().map(|(place, fit)| (place.clone(), fit.width)).collect();
+        let mut places = Vec::new();
         let mut asked = Vec::new();
-        for ((section, offset), fit) in functions.data {
+        for (section, offset) in words.keys() {
             let Some((name, symbol)) = holder(&study.base, section, *offset) else { continue };
-            let is_whole = (*offset, u64::from(fit.width)) == (symbol.offset, symbol.size);
-            let within = offset - symbol.offset;
-            let window = (within & !7)..((within & !7) + 8).min(symbol.size);
-            for at in window.filter(|_| !is_whole && fit.width < 8) {
-                bytes.push((section.clone(), symbol.offset + at));
-                asked.push(Word { object: unnumbered(name).to_owned(), offset: at, width: 1 });
+            let window = (offset - symbol.offset) & !7;
+            for offset in window..(window + 8).min(symbol.size) {
+                places.push((section.clone(), symbol.offset + offset));
+                asked.push(Word { object: unnumbered(name).to_owned(), offset, width: 1 });
             }
         }
         if asked.is_empty() {
-            return Ok(functions.data.clone());
+            return Ok(words);
         }
-        let Compiled::Object(built) = self.compiler.words(at, &asked)? else { return Ok(functions.data.clone()) };
+        let Compiled::Object(built) = self.compiler.words(at, &asked)? else { return Ok(words) };
         let depends = |number: usize| {
             word(&built, number).is_none_or(|(mut terms, result)| {
                 let v = terms.v();
                 terms.mentions(result, v)
             })
         };
-        let places = bytes.into_iter().enumerate();
-        let dependent: BTreeSet<(String, u64)> =
-            places.filter(|(at, _)| depends(*at)).map(|(_, place)| place).collect();
-        let all = functions.data.iter().map(|((section, offset), fit)| {
-            let (offset, width) = widest(section, *offset, fit.width, functions.data, &dependent);
-            ((section.clone(), offset), Fit { width, ..*fit })
+        let places = places.into_iter().enumerate();
+        let dependent: BTreeSet<_> = places.filter(|(at, _)| depends(*at)).map(|(_, place)| place).collect();
+        let sized = words.iter().map(|((section, offset), width)| {
+            let (offset, width) = extent(section, *offset, *width, &words, &dependent);
+            ((section.clone(), offset), width)
         });
-        let holds = |((section, offset), fit): &(&(String, u64), &Fit)| {
-            data::deployed(&study.base, section, *offset, fit.width) == low(fit.apply(self.means.default), fit.width)
-        };
-        let all: DataSeeds = all.collect();
-        Ok(if all.len() == functions.data.len() && all.iter().all(|seed| holds(&seed)) {
-            all
-        } else {
-            functions.data.clone()
-        })
+        Ok(sized.collect())
     }
 
     /// The words of `objects`; why not, if some data that follows V is in none of them.
@@ -157,27 +147,26 @@ fn word(built: &Object, number: usize) -> Option<(Terms, TermId)> {
     returned(built, built.functions.values().find(|function| function.name == name)?)
 }
 
-/// The word around the one at `offset`, as wide as the `dependent` bytes there that belong to no other of `words`.
-fn widest(section: &str, offset: u64, width: u8, words: &DataSeeds, dependent: &BTreeSet<(String, u64)>) -> (u64, u8) {
-    let (mut start, mut size) = (offset, u64::from(width));
+/// The word of the one at `offset` that depends on V, as wide as the `dependent` bytes in it and around it that belong to no
+/// other of `words`.
+fn extent(section: &str, offset: u64, width: u8, words: &Words, dependent: &BTreeSet<(String, u64)>) -> (u64, u8) {
+    let depends = |at: &u64| dependent.contains(&(section.to_owned(), *at));
+    let mut inside = (offset..offset + u64::from(width)).filter(depends);
+    let Some(first) = inside.next() else { return (offset, width) };
+    let last = inside.next_back().unwrap_or(first);
+    let covers = |size: &u64| first / size == last / size;
+    let mut size = [1, 2, 4, 8].into_iter().find(covers).unwrap_or(8);
+    let mut start = first / size * size;
     while size < 8 {
         let wider = start / (2 * size) * (2 * size);
-        let beside = if wider == start { start + size..wider + 2 * size } else { wider..start };
+        let mut beside = if wider == start { start + size..wider + 2 * size } else { wider..start };
         let of_another = words.keys().any(|(other, at)| other == section && *at != offset && beside.contains(at));
-        if of_another || !beside.clone().any(|at| dependent.contains(&(section.to_owned(), at))) {
+        if of_another || !beside.any(|at| depends(&at)) {
             break;
         }
         (start, size) = (wider, 2 * size);
     }
     (start, size as u8)
-}
-
-fn low(value: u64, width: u8) -> u64 {
-    if width >= 8 {
-        value
-    } else {
-        value & ((1 << (8 * width)) - 1)
-    }
 }
 
 /// The words of an object of `size` bytes that are not at `places`: offsets and widths, aligned.
@@ -216,16 +205,21 @@ mod tests {
     #[test]
     fn a_word_is_as_wide_as_what_depends_on_the_constant() {
         let place = |at| (".data".to_owned(), at);
-        let words = |at: &[u64]| at.iter().map(|&at| (place(at), Fit::linear(1, 0, 1))).collect::<DataSeeds>();
-        let wide = |at: u64, others: &[u64], bytes: std::ops::Range<u64>| {
-            widest(".data", at, 1, &words(others), &bytes.map(place).collect())
+        let words = |at: &[u64]| at.iter().map(|&at| (place(at), 1)).collect::<Words>();
+        let extent = |at: u64, width: u8, others: &[u64], bytes: std::ops::Range<u64>| {
+            extent(".data", at, width, &words(others), &bytes.map(place).collect())
         };
-        assert_eq!(wide(4, &[4], 4..5), (4, 1));
-        assert_eq!(wide(4, &[4], 4..8), (4, 4));
-        assert_eq!(wide(4, &[4], 4..6), (4, 2));
-        assert_eq!(wide(1, &[1], 0..8), (0, 8));
-        assert_eq!(wide(0, &[0, 4], 0..8), (0, 4));
-        assert_eq!(wide(4, &[0, 4], 0..8), (4, 4));
-        assert_eq!(wide(0, &[0, 1], 0..2), (0, 1));
+        assert_eq!(extent(4, 1, &[4], 4..5), (4, 1));
+        assert_eq!(extent(4, 1, &[4], 4..8), (4, 4));
+        assert_eq!(extent(4, 1, &[4], 4..6), (4, 2));
+        assert_eq!(extent(1, 1, &[1], 0..8), (0, 8));
+        assert_eq!(extent(0, 1, &[0, 4], 0..8), (0, 4));
+        assert_eq!(extent(4, 1, &[0, 4], 0..8), (4, 4));
+        assert_eq!(extent(0, 1, &[0, 1], 0..2), (0, 1));
+        // An object of eight bytes with a word of four.
+        assert_eq!(extent(0, 8, &[0], 4..8), (4, 4));
+        assert_eq!(extent(0, 8, &[0], 0..8), (0, 8));
+        // Nothing is known.
+        assert_eq!(extent(0, 8, &[0], 0..0), (0, 8));
     }
 }

@@ -136,6 +136,15 @@ impl Who {
     }
 }
 
+/// So many threads, in words.
+fn threads(number: u32) -> String {
+    if number == 1 {
+        "1 thread".into()
+    } else {
+        format!("{number} threads")
+    }
+}
+
 /// Records a change of a policy in the history.
 fn record(policy: &str, action: Action, to: String) {
     xk_history::record(vec![Event::new(Kind::Scheduler, policy, action).to(to)]);
@@ -299,7 +308,7 @@ impl Device {
             choice.policy = field(policy)?;
         }
         self.ioctl(abi::IOC_CHOOSE, &mut choice).map_err(|error| refusal(error, &choice.error))?;
-        record(policy, Action::Choose, format!("{}: {} threads", who.words(), choice.nr_threads));
+        record(policy, Action::Choose, format!("{}: {}", who.words(), threads(choice.nr_threads)));
         Ok(choice.nr_threads)
     }
 
@@ -342,7 +351,7 @@ impl Device {
         request.size = size_of::<abi::Replacement>() as u32;
         (request.old, request.new) = (field(old)?, field(new)?);
         self.ioctl(abi::IOC_REPLACE, &mut request).map_err(|error| refusal(error, &request.error))?;
-        record(old, Action::Adjust, format!("replaced by {new}: {} threads", request.nr_threads));
+        record(old, Action::Adjust, format!("replaced by {new}: {}", threads(request.nr_threads)));
         Ok(request.nr_threads)
     }
 

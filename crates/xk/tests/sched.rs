@@ -29,6 +29,7 @@ xk_testing::guest_tests! {
     dump_shows_threads_and_their_states,
     trace_shows_changes_of_states,
     run_and_set_change_the_class,
+    changes_are_in_the_history,
     record_writes_a_file_even_if_the_command_fails,
     status_says_why_a_policy_was_ejected,
     errors_say_what_to_do,
@@ -189,6 +190,36 @@ mod checks {
         assert!(well(&["sched", "status"]).starts_with("active; 1 thread in 1 policy; 0 ejected so far"));
         well(&["sched", "set", "fair", "--pid", &pid]);
         assert_eq!(sleeper.class(), "0");
+    }
+
+    /// In the order in which the kernel has made them; what it refused changes nothing.
+    pub fn changes_are_in_the_history() {
+        let _ = fs::remove_dir_all("/var/lib/xk/history");
+        let sleeper = Sleeper::new();
+        let pid = sleeper.0.id().to_string();
+        well(&["sched", "set", "fifo", "--pid", &pid]);
+        well(&["sched", "weight", "fifo", "300"]);
+        well(&["sched", "cpus", "fifo", "0"]);
+        fails(&["sched", "weight", "fifo", "0"], 3, "weights are 1 to 10000");
+        well(&["sched", "set", "fair", "--pid", &pid]);
+        let json: Value = serde_json::from_str(&well(&["history", "--json"])).unwrap();
+        let told = json["entries"].as_array().unwrap().iter();
+        let told = told
+            .map(|entry| ["kind", "name", "action", "to"].map(|word| entry[word].as_str().unwrap_or("-").to_owned()));
+        let line = |name: &str, action: &str, to: &str| ["scheduler", name, action, to].map(str::to_owned);
+        let process = format!("process {pid}: 1 thread");
+        let refused = told.clone().filter(|entry| entry[2] == "refused").count();
+        let changes: Vec<_> = told.filter(|entry| entry[2] != "refused").collect();
+        assert_eq!(
+            changes,
+            [
+                line("fifo", "choose", &process),
+                line("fifo", "adjust", "weight 300"),
+                line("fifo", "adjust", "CPUs 0"),
+                line("fair", "choose", &process),
+            ]
+        );
+        assert_eq!(refused, 1);
     }
 
     pub fn record_writes_a_file_even_if_the_command_fails() {

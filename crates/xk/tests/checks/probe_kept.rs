@@ -6,6 +6,7 @@ use super::*;
 
 /// The commands themselves write, too; but not between their last look and the end of the program.
 pub fn attached_programs_outlive_the_command() {
+    let _ = std::fs::remove_dir_all("/var/lib/xk/history");
     let document = json(&["probe", "attach", &object("counts"), "--json"]);
     let id = document["attached"][0]["id"].to_string();
     assert_eq!(document["attached"][0]["jumps"], 1, "{document:#}");
@@ -23,6 +24,11 @@ pub fn attached_programs_outlive_the_command() {
     assert_eq!((&maps["bss"]["total"], &maps["counts"]["entries"][0]["sum"]), (&hits.into(), &hits.into()));
     assert_eq!(attachments(), 0);
     contains(&xk(0, &["probe", "detach", "--all"]), &["no probes outlived their process"]);
+    let history = json(&["history", "--json"]);
+    let told = history["entries"].as_array().unwrap().iter().filter(|entry| entry["kind"] == "probe");
+    let told = told.map(|entry| [&entry["name"], &entry["action"]].map(|word| word.as_str().unwrap().to_owned()));
+    let expected = ["attach", "revert"].map(|action| ["count_writes of counts.bpf.o".to_owned(), action.to_owned()]);
+    assert_eq!(told.collect::<Vec<_>>(), expected, "{history:#}");
 }
 
 pub fn a_lease_detaches_a_program() {

@@ -127,6 +127,8 @@ def fetch(name: str) -> FetchedKernel:
         present = [one for one in fetched() if one.release == chosen.release]
         if not any(one.version == chosen.version for one in present):
             assemble(chosen, archive)
+        elif kernel.debian:
+            toolchain.ensure(kernel)
         return newest(name, chosen.abi)
 
 

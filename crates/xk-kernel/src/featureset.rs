@@ -1,0 +1,117 @@
+//! Debian's real-time kernels: the source package plus a patch that it does not contain.
+//!
+//! In: the patch, as one xz-compressed file, and the extracted source. Out: the patched source. Refuses a patch that
+//! does not apply exactly, and one after which a header is not that of the headers package.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use liblzma::read::XzDecoder;
+
+use crate::env::Env;
+use crate::source::{config_value, source_package, SourceError, SourceHints};
+use crate::toolchain::Toolchain;
+
+/// The part of a release between the build and the flavour: 6.12.117+deb12-rt-amd64.
+const FEATURESET: &str = "-rt-";
+/// Larger than any patch of a featureset.
+const MAX_PATCH: u64 = 64 << 20;
+
+/// What a real-time kernel has besides the source package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Featureset {
+    /// The patch.
+    pub patch: PathBuf,
+    /// The common folder of the headers package, if it is installed.
+    pub headers: Option<PathBuf>,
+}
+
+/// What the kernel `release` needs besides the source package; nothing, if it is not a real-time kernel of Debian.
+pub(crate) fn find(
+    env: &dyn Env,
+    release: &str,
+    config: &str,
+    hints: &SourceHints,
+) -> Result<Option<Featureset>, SourceError> {
+    let build = release.split_once(FEATURESET).map(|(build, _)| build).filter(|build| build.contains("+deb"));
+    let (Some(build), Some(_)) = (build, config_value(config, "PREEMPT_RT")) else { return Ok(None) };
+    let package = source_package(release)?;
+    let name = package.replace("linux-source-", "linux-patch-");
+    let patch = hints.root.join(format!("usr/src/{name}-rt.patch.xz"));
+    if !env.exists(&patch) {
+        return Err(SourceError::PatchMissing { release: release.to_owned(), looked: patch, package });
+    }
+    let headers = hints.root.join(format!("usr/src/linux-headers-{build}-common-rt"));
+    Ok(Some(Featureset { patch, headers: Some(headers).filter(|path| env.exists(path)) }))
+}
+
+impl Featureset {
+    /// Patches the source in `work`, of which only the files that `is_needed` names were extracted.
+    pub(crate) fn apply(&self, work: &Path, is_needed: impl Fn(&Path) -> bool) -> Result<(), SourceError> {
+        let failed = |reason: String| SourceError::Patch { patch: self.patch.clone(), reason };
+        let file = File::open(&self.patch).map_err(SourceError::io("open", &self.patch))?;
+        let mut text = Vec::new();
+        let read = XzDecoder::new(file).take(MAX_PATCH).read_to_end(&mut text);
+        read.map_err(|error| failed(error.to_string()))?;
+        let text = String::from_utf8_lossy(&text);
+        let parts: Vec<(&str, &str)> = parts(&text).filter(|(path, _)| is_needed(Path::new(path))).collect();
+        if parts.is_empty() {
+            return Err(failed("it changes no file of this source".to_owned()));
+        }
+        patch(work, parts.iter().map(|(_, part)| *part)).map_err(failed)?;
+        for (path, _) in &parts {
+            self.compare(work, path)?;
+        }
+        Ok(())
+    }
+
+    /// Compares a patched file with that of the headers package, if it has the file.
+    fn compare(&self, work: &Path, path: &str) -> Result<(), SourceError> {
+        let Some(shipped) = self.headers.as_ref().map(|headers| headers.join(path)) else { return Ok(()) };
+        let Ok(wanted) = fs::read(&shipped) else { return Ok(()) };
+        let patched = work.join(path);
+        if fs::read(&patched).map_err(SourceError::io("read", &patched))? == wanted {
+            return Ok(());
+        }
+        let reason = format!("{path} differs from {} after it: it is of another version", shipped.display());
+        Err(SourceError::Patch { patch: self.patch.clone(), reason })
+    }
+}
+
+/// The parts of a patch for one file each, with the path of the file.
+fn parts(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    const START: &str = "diff --git a/";
+    let starts: Vec<usize> =
+        text.match_indices(START).map(|(at, _)| at).filter(|&at| at == 0 || text[..at].ends_with('\n')).collect();
+    (0..starts.len()).filter_map(move |index| {
+        let part = &text[starts[index]..starts.get(index + 1).copied().unwrap_or(text.len())];
+        let path = part.lines().next()?.strip_prefix(START)?.split_once(" b/")?.1;
+        Some((path, part))
+    })
+}
+
+/// Runs `patch`; says why it failed.
+fn patch<'a>(work: &Path, parts: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut command = Toolchain::host().command("patch", work);
+    command.args(["--strip=1", "--fuzz=0", "--batch", "--forward", "--silent", "--no-backup-if-mismatch"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let start = |error: io::Error| format!("cannot run patch: {error} (apt-get install patch)");
+    let mut child = command.spawn().map_err(start)?;
+    // Its few lines of output fit into the pipe.
+    let written = child
+        .stdin
+        .take()
+        .map_or(Ok(()), |mut stdin| parts.into_iter().try_for_each(|part| stdin.write_all(part.as_bytes())));
+    let output = child.wait_with_output().map_err(start)?;
+    if output.status.success() {
+        return written.map_err(start);
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    Err(format!("it does not apply: {}", said.lines().next().unwrap_or("no message")))
+}
+
+#[cfg(test)]
+#[path = "featureset_tests.rs"]
+mod tests;

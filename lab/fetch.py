@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lab import build, toolchain
+from lab import build, patches, toolchain
 from lab.apt import Archive, archive_of, parse_madison
 from lab.catalogue import Kernel, PackageSet, named, resolve
 from lab.errors import LabError
@@ -129,7 +129,9 @@ def fetch(name: str) -> FetchedKernel:
             assemble(chosen, archive)
         elif kernel.debian:
             toolchain.ensure(kernel)
-        return newest(name, chosen.abi)
+        found = newest(name, chosen.abi)
+        patches.ensure(found)
+        return found
 
 
 def busybox() -> Path:

@@ -19,6 +19,9 @@ const FEATURESET: &str = "-rt-";
 /// Larger than any patch of a featureset.
 const MAX_PATCH: u64 = 64 << 20;
 
+/// What `git` writes of changes that are not text.
+const UNKNOWN: [&str; 3] = ["\nrename from ", "\ncopy from ", "\nGIT binary patch"];
+
 /// What a real-time kernel has besides the source package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Featureset {
@@ -56,7 +59,11 @@ impl Featureset {
         let read = XzDecoder::new(file).take(MAX_PATCH).read_to_end(&mut text);
         read.map_err(|error| failed(error.to_string()))?;
         let text = String::from_utf8_lossy(&text);
-        let parts: Vec<(&str, &str)> = parts(&text).filter(|(path, _)| is_needed(Path::new(path))).collect();
+        if let Some(kind) = UNKNOWN.iter().find(|kind| text.contains(*kind)) {
+            return Err(failed(format!("it has parts that are not understood ('{}')", kind.trim())));
+        }
+        let mut parts = parts(&text);
+        parts.retain(|(path, _)| is_needed(Path::new(path)));
         if parts.is_empty() {
             return Err(failed("it changes no file of this source".to_owned()));
         }
@@ -80,16 +87,31 @@ impl Featureset {
     }
 }
 
-/// The parts of a patch for one file each, with the path of the file.
-fn parts(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    const START: &str = "diff --git a/";
-    let starts: Vec<usize> =
-        text.match_indices(START).map(|(at, _)| at).filter(|&at| at == 0 || text[..at].ends_with('\n')).collect();
-    (0..starts.len()).filter_map(move |index| {
-        let part = &text[starts[index]..starts.get(index + 1).copied().unwrap_or(text.len())];
-        let path = part.lines().next()?.strip_prefix(START)?.split_once(" b/")?.1;
-        Some((path, part))
-    })
+/// The parts of a patch for one file each, with the path of the file. They begin with the old and the new path; what
+/// `git` writes before them is left out.
+fn parts(text: &str) -> Vec<(&str, &str)> {
+    let lines: Vec<(usize, &str)> = text
+        .split_inclusive('\n')
+        .scan(0, |at, line| {
+            let start = *at;
+            *at += line.len();
+            Some((start, line.trim_end()))
+        })
+        .collect();
+    let begins = |at: &usize| match (lines[*at].1, lines.get(at + 1).map_or("", |line| line.1)) {
+        (old, "+++ /dev/null") => old.starts_with("--- a/"),
+        ("--- /dev/null", new) => new.starts_with("+++ b/"),
+        (old, new) => old.starts_with("--- a/") && new.starts_with("+++ b/"),
+    };
+    let starts: Vec<usize> = (0..lines.len()).filter(begins).collect();
+    let part = |(index, &start): (usize, &usize)| {
+        let next = starts.get(index + 1).copied().unwrap_or(lines.len());
+        let end = (start..next).find(|&at| lines[at].1.starts_with("diff --git ")).unwrap_or(next);
+        let end = lines.get(end).map_or(text.len(), |line| line.0);
+        let named = if lines[start + 1].1.ends_with("/dev/null") { lines[start].1 } else { lines[start + 1].1 };
+        (&named["+++ b/".len()..], &text[lines[start].0..end])
+    };
+    starts.iter().enumerate().map(part).collect()
 }
 
 /// Runs `patch`; says why it failed.

@@ -2,9 +2,11 @@ use super::*;
 use crate::env::FixtureEnv;
 
 const PATCH: &str = "From: Somebody\nSubject: x\n\n---\n a/b.h | 2 +-\n\n\
-    diff --git a/a/b.h b/a/b.h\n--- a/a/b.h\n+++ b/a/b.h\n@@ -1 +1 @@\n-#define V 1\n+#define V 2\n-- \n2.1\n\
+    diff --git a/a/b.h b/a/b.h\nindex 1..2 100644\n--- a/a/b.h\n+++ b/a/b.h\n@@ -1 +1 @@\n-#define V 1\n+#define V 2\n-- \n2.1\n\
     From: Somebody\n\ndiff --git a/arch/arm/c.h b/arch/arm/c.h\n--- a/arch/arm/c.h\n+++ b/arch/arm/c.h\n\
-    @@ -1 +1 @@\n-x\n+y\n";
+    @@ -1 +1 @@\n-x\n+y\n\
+    From: Somebody\n\n--- a/arch/arm/d.h\n+++ b/arch/arm/d.h\n@@ -1 +1 @@\n-x\n+y\n\
+    diff --git a/new b/new\nnew file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+-rt\n";
 
 fn needed(path: &Path) -> bool {
     !path.starts_with("arch/arm")
@@ -34,6 +36,8 @@ fn apply(source: &str, header: Option<&str>) -> Result<String, String> {
     let (folder, featureset) = fixture(source, header);
     let work = folder.path().join("work");
     featureset.apply(&work, needed).map_err(|error| error.to_string())?;
+    assert_eq!(fs::read_to_string(work.join("new")).unwrap(), "-rt\n");
+    assert!(!work.join("arch").exists());
     Ok(fs::read_to_string(work.join("a/b.h")).unwrap())
 }
 
@@ -49,6 +53,14 @@ fn a_patch_of_another_version_is_refused() {
     assert!(error.contains("it does not apply"), "{error}");
     let error = apply("#define V 1\n", Some("#define V 4\n")).unwrap_err();
     assert!(error.contains("a/b.h differs from") && error.contains("another version"), "{error}");
+}
+
+#[test]
+fn each_part_is_for_one_file() {
+    let paths: Vec<&str> = parts(PATCH).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(paths, ["a/b.h", "arch/arm/c.h", "arch/arm/d.h", "new"]);
+    assert!(parts(PATCH).iter().all(|(_, part)| !part.contains("diff --git") && part.contains("\n@@ ")));
+    assert!(parts("--- a/x\n").is_empty() && parts("").is_empty());
 }
 
 #[test]

@@ -58,18 +58,27 @@ pub(crate) struct Kbuild<'a> {
     root: &'a Path,
     compiler: &'a str,
     tools: &'a Toolchain,
+    rust: bool,
 }
 
 impl<'a> Kbuild<'a> {
     pub(crate) fn new(root: &'a Path, compiler: &'a str, tools: &'a Toolchain) -> Self {
-        Self { root, compiler, tools }
+        Self { root, compiler, tools, rust: false }
+    }
+
+    /// Whether the configuration has code in Rust. It is not compiled, but the tools must be those of the
+    /// configuration. Otherwise the build must not find a compiler that would change the configuration.
+    pub(crate) fn with_rust(self, rust: bool) -> Self {
+        Self { rust, ..self }
     }
 
     fn make(&self) -> Command {
         let mut make = self.tools.command("make", self.root);
         // The host programs are built by the same compiler: it is the one that is known to be here.
         make.arg(format!("CC={}", self.compiler)).arg(format!("HOSTCC={}", self.compiler));
-        make.args(["RUSTC=false", "BINDGEN=false"]);
+        if !self.rust {
+            make.args(["RUSTC=false", "BINDGEN=false"]);
+        }
         make
     }
 
@@ -86,7 +95,9 @@ impl<'a> Kbuild<'a> {
         let out = self.root.join(PRIVATE_FOLDER).join("environment");
         let mut make = self.make();
         // The top Makefile runs itself again unless it believes that it already did.
+        // What it exports on the way stands here; 6.12 does without the last three.
         make.env("sub_make_done", "1").env("LC_COLLATE", "C").env("LC_NUMERIC", "C").env("XK_OUT", &out);
+        make.env("KBUILD_CHECKSRC", "0").env("objtree", ".").env("srcroot", ".");
         make.args(["-rR", "--no-print-directory", "-f"]).arg(makefile).arg("xk-environment");
         run(make, "make xk-environment")?;
         let bytes = fs::read(&out).map_err(SourceError::io("read", &out))?;

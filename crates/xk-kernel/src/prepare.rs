@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::id::release_version;
 use crate::kbuild::{lock, Kbuild};
-use crate::source::{source_package, Source, SourceError};
+use crate::source::{config_value, source_package, Source, SourceError};
 use crate::tree::{options, Tree, TreeMeta};
 
 /// Changes whenever a tree prepared by an earlier version of this file must not be used.
@@ -83,7 +83,8 @@ impl Source {
         progress("configuring");
         let config_path = work.join(".config");
         fs::write(&config_path, &self.config).map_err(SourceError::io("write", &config_path))?;
-        let kbuild = Kbuild::new(work, &self.compiler.command, &self.tools);
+        let kbuild = Kbuild::new(work, &self.compiler.command, &self.tools)
+            .with_rust(config_value(&self.config, "RUST").is_some());
         kbuild.top_level(&["olddefconfig"])?;
         let config = fs::read_to_string(&config_path).map_err(SourceError::io("read", &config_path))?;
         let options = drift(&self.config, &config);

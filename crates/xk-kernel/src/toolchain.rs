@@ -48,7 +48,7 @@ pub(crate) fn how_to_make(release: &str, compiler: &str) -> String {
 }
 
 /// What a kernel's build needs besides the compiler, as packages of Debian 13.
-const TOOLS: &str = "bc,bison,flex,libelf-dev,libssl-dev,make,pahole,perl,python3";
+const TOOLS: &str = "bc,bindgen,bison,flex,libelf-dev,libssl-dev,make,openssl,pahole,perl,python3,rust-src,rustc";
 
 /// Tools that build kernels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

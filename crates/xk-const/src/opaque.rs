@@ -45,6 +45,8 @@ impl Opaque {
 
 /// Raised when the text that is compiled changes: objects are kept under their recipe.
 const RECIPE: &str = "2";
+/// The same for an edited file of the tree.
+const EDITED: &str = "edited";
 /// An address is never 0, but V may be.
 const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
 
@@ -65,7 +67,10 @@ pub fn build_opaque(
     let place = format!("{}:{}..{}", constant.range.path, constant.range.start, constant.range.end);
     let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.range.written]);
     let extension = if flags == NOTED { "s" } else { "o" };
-    let kind = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name()]);
+    let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
+    let edited = !named && tree.records_columns(&unit.source)?;
+    let recipe = if edited { EDITED } else { RECIPE };
+    let kind = digest(&[recipe, &key, &flags.join(" "), constant.c_type.name()]);
     let word = if opaque == Opaque::Fixed { "opaque" } else { "changing" };
     let object = out_dir.join(format!("{}-{kind}.{word}.{extension}", stem(&unit.source)));
     if object.is_file() {
@@ -82,7 +87,11 @@ pub fn build_opaque(
         tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
             .map_err(|error| rejection(error, constant, unit, constant.default))
     };
-    let done = match compile(&text) {
+    let first = match edited {
+        true => from_tree(tree, constant, unit, opaque, (&fresh, &flags)),
+        false => compile(&text),
+    };
+    let done = match first {
         // The call of a failed assertion stays in the code.
         Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => compile(&without_error_attributes(&text)),
         done => done,
@@ -93,6 +102,24 @@ pub fn build_opaque(
     })?;
     std::fs::rename(&fresh, &object).map_err(store)?;
     Ok(object)
+}
+
+/// Compiles a unit whose checks state columns, which a text would change: from the tree, and the declaration from a
+/// file. `out` is the object, in a folder of its own, and the flags.
+fn from_tree(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    opaque: Opaque,
+    (out, flags): (&Path, &[&str]),
+) -> Result<(), BuildError> {
+    let (value, declaration) = opaque.text(constant.c_type.name());
+    let header = out.with_extension("h");
+    std::fs::write(&header, declaration).map_err(|error| BuildError::Store { path: header.clone(), error })?;
+    let header = header.display().to_string();
+    let flags: Vec<&str> = flags.iter().copied().chain(["-include", &header]).collect();
+    let edit = substitute(tree, &constant.range, &value)?;
+    tree.compile(&[edit], &unit.source, out, &flags).map_err(|error| rejection(error, constant, unit, constant.default))
 }
 
 fn refused(constant: &Constant, unit: &Unit, why: impl Into<String>) -> BuildError {

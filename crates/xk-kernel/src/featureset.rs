@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use liblzma::read::XzDecoder;
+use thiserror::Error;
 
 use crate::env::Env;
-use crate::source::{config_value, source_package, SourceError, SourceHints};
 use crate::toolchain::Toolchain;
 
 /// The part of a release between the build and the flavour: 6.12.117+deb12-rt-amd64.
@@ -22,6 +22,25 @@ const MAX_PATCH: u64 = 64 << 20;
 /// What `git` writes of changes that are not text.
 const UNKNOWN: [&str; 3] = ["\nrename from ", "\ncopy from ", "\nGIT binary patch"];
 
+/// Why the source of a featureset cannot be made.
+#[derive(Debug, Error)]
+#[allow(missing_docs)] // the message of each variant documents its fields
+pub enum FeaturesetError {
+    #[error("kernel {release} is built from {package} with Debian's patches for real time, which that package does not contain; save them as {}: debian/patches-rt of the kernel's source package, in the order of its file series, in one xz file", looked.display())]
+    Missing { release: String, looked: PathBuf, package: String },
+    #[error("cannot use the patch {}: {reason}", patch.display())]
+    Patch { patch: PathBuf, reason: String },
+    #[error("cannot read {}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+impl FeaturesetError {
+    fn reading(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Io { path, error }
+    }
+}
+
 /// What a real-time kernel has besides the source package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Featureset {
@@ -31,30 +50,30 @@ pub struct Featureset {
     pub headers: Option<PathBuf>,
 }
 
-/// What the kernel `release` needs besides the source package; nothing, if it is not a real-time kernel of Debian.
+/// What the kernel `release` needs besides the source `package`; nothing, if it is not a real-time kernel of Debian.
 pub(crate) fn find(
     env: &dyn Env,
+    root: &Path,
     release: &str,
-    config: &str,
-    hints: &SourceHints,
-) -> Result<Option<Featureset>, SourceError> {
+    package: String,
+    real_time: bool,
+) -> Result<Option<Featureset>, FeaturesetError> {
     let build = release.split_once(FEATURESET).map(|(build, _)| build).filter(|build| build.contains("+deb"));
-    let (Some(build), Some(_)) = (build, config_value(config, "PREEMPT_RT")) else { return Ok(None) };
-    let package = source_package(release)?;
+    let Some(build) = build.filter(|_| real_time) else { return Ok(None) };
     let name = package.replace("linux-source-", "linux-patch-");
-    let patch = hints.root.join(format!("usr/src/{name}-rt.patch.xz"));
+    let patch = root.join(format!("usr/src/{name}-rt.patch.xz"));
     if !env.exists(&patch) {
-        return Err(SourceError::PatchMissing { release: release.to_owned(), looked: patch, package });
+        return Err(FeaturesetError::Missing { release: release.to_owned(), looked: patch, package });
     }
-    let headers = hints.root.join(format!("usr/src/linux-headers-{build}-common-rt"));
+    let headers = root.join(format!("usr/src/linux-headers-{build}-common-rt"));
     Ok(Some(Featureset { patch, headers: Some(headers).filter(|path| env.exists(path)) }))
 }
 
 impl Featureset {
     /// Patches the source in `work`, of which only the files that `is_needed` names were extracted.
-    pub(crate) fn apply(&self, work: &Path, is_needed: impl Fn(&Path) -> bool) -> Result<(), SourceError> {
-        let failed = |reason: String| SourceError::Patch { patch: self.patch.clone(), reason };
-        let file = File::open(&self.patch).map_err(SourceError::io("open", &self.patch))?;
+    pub(crate) fn apply(&self, work: &Path, is_needed: impl Fn(&Path) -> bool) -> Result<(), FeaturesetError> {
+        let failed = |reason: String| FeaturesetError::Patch { patch: self.patch.clone(), reason };
+        let file = File::open(&self.patch).map_err(FeaturesetError::reading(&self.patch))?;
         let mut text = Vec::new();
         let read = XzDecoder::new(file).take(MAX_PATCH).read_to_end(&mut text);
         read.map_err(|error| failed(error.to_string()))?;
@@ -75,15 +94,15 @@ impl Featureset {
     }
 
     /// Compares a patched file with that of the headers package, if it has the file.
-    fn compare(&self, work: &Path, path: &str) -> Result<(), SourceError> {
+    fn compare(&self, work: &Path, path: &str) -> Result<(), FeaturesetError> {
         let Some(shipped) = self.headers.as_ref().map(|headers| headers.join(path)) else { return Ok(()) };
         let Ok(wanted) = fs::read(&shipped) else { return Ok(()) };
         let patched = work.join(path);
-        if fs::read(&patched).map_err(SourceError::io("read", &patched))? == wanted {
+        if fs::read(&patched).map_err(FeaturesetError::reading(&patched))? == wanted {
             return Ok(());
         }
         let reason = format!("{path} differs from {} after it: it is of another version", shipped.display());
-        Err(SourceError::Patch { patch: self.patch.clone(), reason })
+        Err(FeaturesetError::Patch { patch: self.patch.clone(), reason })
     }
 }
 

@@ -2,7 +2,8 @@ use super::*;
 use crate::env::FixtureEnv;
 
 const PATCH: &str = "From: Somebody\nSubject: x\n\n---\n a/b.h | 2 +-\n\n\
-    diff --git a/a/b.h b/a/b.h\nindex 1..2 100644\n--- a/a/b.h\n+++ b/a/b.h\n@@ -1 +1 @@\n-#define V 1\n+#define V 2\n-- \n2.1\n\
+    diff --git a/a/b.h b/a/b.h\nindex 1..2 100644\n\
+    --- a/a/b.h\n+++ b/a/b.h\n@@ -1 +1 @@\n-#define V 1\n+#define V 2\n-- \n2.1\n\
     From: Somebody\n\ndiff --git a/arch/arm/c.h b/arch/arm/c.h\n--- a/arch/arm/c.h\n+++ b/arch/arm/c.h\n\
     @@ -1 +1 @@\n-x\n+y\n\
     From: Somebody\n\n--- a/arch/arm/d.h\n+++ b/arch/arm/d.h\n@@ -1 +1 @@\n-x\n+y\n\
@@ -65,13 +66,16 @@ fn each_part_is_for_one_file() {
 
 #[test]
 fn only_a_real_time_kernel_of_debian_needs_one() {
-    let (release, config) = ("6.12.117+deb12-rt-amd64", "CONFIG_PREEMPT_RT=y\n");
+    let release = "6.12.117+deb12-rt-amd64";
     let mut env = FixtureEnv::default();
-    let hints = SourceHints::default();
-    let none = |release: &str, config: &str| find(&env, release, config, &hints).unwrap().is_none();
-    assert!(none("6.12.117+deb12-amd64", config) && none(release, "") && none("6.12.117-rt-own", config));
-    let error = find(&env, release, config, &hints).unwrap_err().to_string();
+    let found = |env: &FixtureEnv, release: &str, real_time: bool| {
+        find(env, Path::new("/"), release, "linux-source-6.12".to_owned(), real_time)
+    };
+    for (release, real_time) in [("6.12.117+deb12-amd64", true), (release, false), ("6.12.117-rt-own", true)] {
+        assert_eq!(found(&env, release, real_time).unwrap(), None, "{release}");
+    }
+    let error = found(&env, release, true).unwrap_err().to_string();
     assert!(error.contains("/usr/src/linux-patch-6.12-rt.patch.xz") && error.contains("patches-rt"), "{error}");
     env.file("/usr/src/linux-patch-6.12-rt.patch.xz", "");
-    assert_eq!(find(&env, release, config, &hints).unwrap().unwrap().headers, None);
+    assert_eq!(found(&env, release, true).unwrap().unwrap().headers, None);
 }

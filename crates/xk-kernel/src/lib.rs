@@ -29,7 +29,7 @@ pub use choice::{ChoiceError, KernelChoice};
 pub use command::{CommandError, CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
-pub use featureset::Featureset;
+pub use featureset::{Featureset, FeaturesetError};
 pub use hz::{hz_of, UnknownHz};
 pub use id::{IdError, KernelId};
 pub use image::{

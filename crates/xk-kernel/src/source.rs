@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::env::{Env, HostEnv};
-use crate::featureset::{self, Featureset};
+use crate::featureset::{self, Featureset, FeaturesetError};
 use crate::id::{release_version, KernelId};
 use crate::toolchain::{how_to_make, Toolchain, ToolchainError};
 
@@ -101,10 +101,8 @@ pub enum SourceError {
     Io { what: &'static str, path: PathBuf, error: io::Error },
     #[error("{} is not a kernel source tarball: {reason}", tarball.display())]
     Archive { tarball: PathBuf, reason: String },
-    #[error("kernel {release} is built from {package} with Debian's patches for real time, which that package does not contain; save them as {}: debian/patches-rt of the kernel's source package, in the order of its file series, in one xz file", looked.display())]
-    PatchMissing { release: String, looked: PathBuf, package: String },
-    #[error("cannot use the patch {}: {reason}", patch.display())]
-    Patch { patch: PathBuf, reason: String },
+    #[error(transparent)]
+    Featureset(#[from] FeaturesetError),
     #[error(transparent)]
     Toolchain(#[from] ToolchainError),
     #[error("{} is not a prepared source tree: {reason}; remove the folder to have it prepared again", root.display())]
@@ -225,7 +223,8 @@ impl Source {
         let tarball = find_tarball(env, id, hints)?;
         let (config, config_origin) = find_config(env, &release, hints)?;
         let compiler = compiler_of(&config, &config_origin)?;
-        let featureset = featureset::find(env, &release, &config, hints)?;
+        let real_time = config_value(&config, "PREEMPT_RT").is_some();
+        let featureset = featureset::find(env, &hints.root, &release, source_package(&release)?, real_time)?;
         let tools = find_tools(env, &compiler, hints)?;
         check_pahole(env, &config, &tools)?;
         let headers =

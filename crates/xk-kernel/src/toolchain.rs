@@ -93,7 +93,7 @@ impl Toolchain {
     }
 
     /// `program` and its `arguments`, as words that this machine executes.
-    fn line<'a>(&'a self, program: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    pub(crate) fn line<'a>(&'a self, program: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
         let Some(root) = self.root.as_deref() else {
             return [&[program], arguments].concat();
         };

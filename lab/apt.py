@@ -104,16 +104,34 @@ class Archive:
             run(command, "download failed, check the network", cwd=folder)
         return sorted(folder.glob("*.deb"))
 
+    def source(self, package: str, version: str, folder: Path) -> Path:
+        """Download what Debian adds to a source package into `folder`."""
+        command = ["apt-get", *self.options, "source", "-qq", "--download-only", "--diff-only", f"{package}={version}"]
+        run(command, f"the source of {package} {version} cannot be downloaded", cwd=folder)
+        found = sorted(folder.glob("*.debian.tar.xz"))
+        if not found:
+            raise LabError(f"the source of {package} {version} has no debian.tar.xz")
+        return found[0]
+
 
 def archive_of(debian: str) -> Archive:
     """The packages of a release. The lists of a release that is not the host's are refreshed once a day."""
-    if not debian:
-        return Archive()
-    folder = cache() / "apt" / debian
+    return _private(debian, sources_of(debian)) if debian else Archive()
+
+
+def source_archive_of(debian: str) -> Archive:
+    """The source packages of a release, which the host's own lists need not have."""
+    lines = [line.replace("deb ", "deb-src ", 1) for line in sources_of(debian)]
+    return _private(f"{debian}-sources", lines)
+
+
+def _private(name: str, lines: list[str]) -> Archive:
+    """An archive with its own lists in the cache."""
+    folder = cache() / "apt" / name
     for part in ("lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-        file.write("".join(f"{line}\n" for line in sources_of(debian)))
+        file.write("".join(f"{line}\n" for line in lines))
     listed = folder / "sources.list"
     Path(file.name).rename(listed)
     options = {
@@ -128,7 +146,7 @@ def archive_of(debian: str) -> Archive:
     archive = Archive(tuple(word for name, value in options.items() for word in ("-o", f"{name}={value}")))
     fresh = folder / "fresh"
     if not fresh.exists() or time.time() - fresh.stat().st_mtime > _REFRESH_SECONDS:
-        say(f"refreshing the package lists of {debian}")
+        say(f"refreshing the package lists of {name}")
         archive.update()
         fresh.touch()
     return archive

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lab import build, toolchain
+from lab import build, patches, toolchain
 from lab.apt import Archive, archive_of, parse_madison
 from lab.catalogue import Kernel, PackageSet, named, resolve
 from lab.errors import LabError
@@ -127,7 +127,11 @@ def fetch(name: str) -> FetchedKernel:
         present = [one for one in fetched() if one.release == chosen.release]
         if not any(one.version == chosen.version for one in present):
             assemble(chosen, archive)
-        return newest(name, chosen.abi)
+        elif kernel.debian:
+            toolchain.ensure(kernel)
+        found = newest(name, chosen.abi)
+        patches.ensure(found)
+        return found
 
 
 def busybox() -> Path:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The tools that build modules for a kernel of another release of Debian.
+"""The tools that build a kernel of another release of Debian, and modules for it.
 
-In: a kernel. Out: a root file system in the cache with these tools (see `in-toolchain`).
+In: a kernel. Out: a root file system in the cache with these tools (see `in-toolchain`; `xk build` finds it).
 Refuses: to run without mmdebstrap.
 
 A module is built with the compiler of its kernel. The programs in the headers package (modpost, objtool)
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from lab.apt import release_of, sources_of
-from lab.catalogue import Kernel
+from lab.catalogue import Kernel, load
 from lab.process import lock, run, say
 from lab.store import UNFINISHED, cache
 
@@ -22,23 +22,26 @@ _PACKAGES = "etc/xk-tools"
 
 
 def ensure(kernel: Kernel) -> Path:
-    """The root file system with the tools of `kernel`; created if it does not exist."""
+    """The root file system with the tools of all kernels of the release; created if it does not exist."""
     release = release_of(kernel.debian)
+    tools = sorted(
+        {tool for one in load().values() if one.debian and release_of(one.debian) == release for tool in one.tools}
+    )
     folder = cache() / "toolchains"
     final = folder / release
-    wanted = "".join(f"{package}\n" for package in kernel.tools)
     with lock(folder):
         for remains in folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(remains)
-        if (final / _PACKAGES).exists() and (final / _PACKAGES).read_text() == wanted:
+        present = (final / _PACKAGES).read_text().split() if (final / _PACKAGES).exists() else []
+        if set(tools) <= set(present):
             return final
-        say(f"installing {', '.join(kernel.tools)} of {release} in a folder (some 350 MB)")
+        say(f"installing {', '.join(tools)} of {release} in a folder (some 1.3 GB)")
         with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as scratch:
             root = Path(scratch) / "root"
             command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=apt"]
-            command += [f"--include={','.join(kernel.tools)}", release, str(root)]
+            command += [f"--include={','.join(tools)}", release, str(root)]
             run([*command, *sources_of(release)], f"cannot install the tools of {release}")
-            (root / _PACKAGES).write_text(wanted)
+            (root / _PACKAGES).write_text("".join(f"{tool}\n" for tool in tools))
             if final.exists():
                 shutil.rmtree(final)
             root.rename(final)

@@ -11,6 +11,7 @@ mod flex;
 mod flex_fuzz;
 mod flex_objects;
 mod inside;
+mod kernels;
 mod lab;
 mod list;
 mod probes;
@@ -39,6 +40,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Let the kernel report the effect of every constant in cases/
     Effects(effects::Arguments),
+    /// What each kernel of the lab can do: tables, modes, backends, policies
+    Kernels(kernels::Arguments),
     /// Run the case studies of cases/studies
     Cases(cases::Arguments),
     /// Analyse every constant of a list
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Effects(arguments) => effects::run(&arguments),
+        Task::Kernels(arguments) => kernels::run(&arguments),
         Task::Cases(arguments) => cases::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
         Task::Differential(arguments) => differential::run(&arguments),

@@ -222,7 +222,7 @@ fn way(
             std::fs::File::create(&note).map_err(store)?;
             Err(not_seen(constant, unit))
         }
-        Marked::Pieces(_) if !edits.is_empty() => Ok(Way::Text(marked)),
+        Marked::Pieces(_) if !edits.is_empty() && !tree.records_columns(&unit.source)? => Ok(Way::Text(marked)),
         Marked::Entangled if !edits.is_empty() && !own && !differs(tree, unit, edits)? => Err(not_seen(constant, unit)),
         Marked::Pieces(_) | Marked::Entangled => Ok(Way::Tree),
     }

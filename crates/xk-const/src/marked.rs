@@ -53,7 +53,7 @@ impl Marked {
 }
 
 /// The unit's text with `value` in the place of the constant. The blanks keep it a token of its own;
-/// columns are not part of any output.
+/// columns are not part of the output of a unit that is compiled so (`BuildTree::records_columns`).
 pub(crate) fn written(pieces: &[String], value: &str) -> String {
     pieces.join(&format!(" {value} "))
 }

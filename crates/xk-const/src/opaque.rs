@@ -47,6 +47,8 @@ impl Opaque {
 
 /// Raised when the text that is compiled changes: objects are kept under their recipe.
 const RECIPE: &str = "3";
+/// The same for an edited file of the tree.
+const EDITED: &str = "edited";
 /// An address is never 0, but V may be.
 const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
 
@@ -112,7 +114,10 @@ impl<T: BuildTree> Source<'_, T> {
             Opaque::Fixed => "words",
             Opaque::Changing => "changing",
         };
-        let recipe = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name(), &format!("{words:?}")]);
+        let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
+        let is_edited = !named && words.is_empty() && tree.records_columns(&unit.source)?;
+        let way = if is_edited { EDITED } else { RECIPE };
+        let recipe = digest(&[way, &key, &flags.join(" "), constant.c_type.name(), &format!("{words:?}")]);
         let object = out_dir.join(format!("{}-{recipe}.{kind}.{extension}", stem(&unit.source)));
         if object.is_file() {
             return Ok(object);
@@ -131,7 +136,8 @@ impl<T: BuildTree> Source<'_, T> {
             tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
                 .map_err(|error| rejection(error, constant, unit, constant.default))
         };
-        let done = match compile(&text) {
+        let first = if is_edited { self.from_tree(opaque, &fresh, &flags) } else { compile(&text) };
+        let done = match first {
             // The call of a failed assertion stays in the code.
             Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => {
                 compile(&without_error_attributes(&text))
@@ -144,6 +150,20 @@ impl<T: BuildTree> Source<'_, T> {
         })?;
         std::fs::rename(&fresh, &object).map_err(store)?;
         Ok(object)
+    }
+
+    /// Compiles a unit whose checks state columns, which a text would change: from the tree, and the declaration from a
+    /// file. `out` is the object, in a folder of its own.
+    fn from_tree(&self, opaque: Opaque, out: &Path, flags: &[&str]) -> Result<(), BuildError> {
+        let Self { tree, constant, unit } = *self;
+        let (value, declaration) = opaque.text(constant.c_type.name());
+        let header = out.with_extension("h");
+        std::fs::write(&header, declaration).map_err(|error| BuildError::Store { path: header.clone(), error })?;
+        let header = header.display().to_string();
+        let flags: Vec<&str> = flags.iter().copied().chain(["-include", &header]).collect();
+        let edit = substitute(tree, &constant.range, &value)?;
+        tree.compile(&[edit], &unit.source, out, &flags)
+            .map_err(|error| rejection(error, constant, unit, constant.default))
     }
 
     /// The preprocessed unit with marks in the place of the constant, and how its default is written; with `value` instead

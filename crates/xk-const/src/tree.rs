@@ -66,6 +66,12 @@ pub trait BuildTree: Sync {
     /// Preprocesses a unit, with `edits` in place and `flags` appended. Fails like `compile`.
     fn preprocess(&self, edits: &[FileEdit], unit: &str, flags: &[&str]) -> Result<String, TreeError>;
 
+    /// Whether the object states in which columns of the source its code stands: preprocessed text has others.
+    fn records_columns(&self, unit: &str) -> Result<bool, TreeError> {
+        let _ = unit;
+        Ok(false)
+    }
+
     /// Reads a file of the tree.
     fn read(&self, path: &str) -> Result<Vec<u8>, TreeError> {
         std::fs::read(self.root().join(path)).map_err(|e| TreeError::Failed(format!("cannot read {path}: {e}")))
@@ -79,6 +85,11 @@ impl From<CompileError> for TreeError {
             other => TreeError::Failed(other.to_string()),
         }
     }
+}
+
+/// A sanitizer that reports where it was called (UBSAN without traps, KASAN) has a line and a column for each check.
+fn records_columns(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| argument.starts_with("-fsanitize="))
 }
 
 fn pairs(edits: &[FileEdit]) -> Vec<(&str, &str)> {
@@ -102,6 +113,10 @@ impl BuildTree for Tree {
         Tree::units(self).map(|units| units.to_vec()).map_err(|error| TreeError::Failed(error.to_string()))
     }
 
+    fn records_columns(&self, unit: &str) -> Result<bool, TreeError> {
+        Ok(records_columns(&self.compile_command(unit)?.argv))
+    }
+
     fn compile(&self, edits: &[FileEdit], unit: &str, output: &Path, flags: &[&str]) -> Result<(), TreeError> {
         self.overlay(&pairs(edits))?.compile(unit, output, flags).map(drop).map_err(TreeError::from)
     }
@@ -112,5 +127,17 @@ impl BuildTree for Tree {
 
     fn preprocess(&self, edits: &[FileEdit], unit: &str, flags: &[&str]) -> Result<String, TreeError> {
         Ok(self.overlay(&pairs(edits))?.preprocess(unit, flags)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sanitizers_record_columns() {
+        let of = |text: &str| records_columns(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(of("gcc -O2 -fsanitize=bounds-strict -fsanitize=shift -c"));
+        assert!(!of("gcc -O2 -fno-sanitize=bounds -fcf-protection=branch -c"));
     }
 }

@@ -105,6 +105,23 @@ fn objects_are_the_same_where_the_preprocessor_looks() {
     }
 }
 
+/// The checks of a sanitizer state the column of their source, which preprocessed text changes.
+#[test]
+fn objects_are_the_same_with_a_sanitizer() {
+    let unit =
+        "#include <v.h>\n#define SHIFTED(x) ((x) << V % 8)\nint f(int x) { return SHIFTED(x) + SHIFTED(x + 1); }\n";
+    let (folder, _, constant) = small(unit);
+    let command = folder.path().join(".xk/commands/sub!unit.c.json");
+    let text = std::fs::read_to_string(&command).unwrap();
+    std::fs::write(&command, text.replace("\"-O2\",", "\"-O2\",\"-fsanitize=shift\",")).unwrap();
+    let tree = Tree::open(folder.path()).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    for value in [1, 41] {
+        let (plain, built) = both(&tree, &constant, "sub/unit.c", value, out.path());
+        assert!(plain == built, "{value}");
+    }
+}
+
 #[test]
 fn a_pasted_literal_is_noticed() {
     // The value becomes part of a name: only preprocessing it again tells which.

@@ -27,6 +27,8 @@ pub struct KernelChoice {
     pub bundle: Option<PathBuf>,
     /// A boot image.
     pub vmlinuz: Option<PathBuf>,
+    /// A root file system with the tools that it was built with, if this machine does not have them.
+    pub toolchain: Option<PathBuf>,
 }
 
 /// Why the chosen kernel cannot be analysed.
@@ -146,7 +148,9 @@ impl KernelChoice {
     /// # Errors
     /// The source is missing or does not belong to the kernel.
     pub fn tree(&self, image: &Image, cache: &Path, progress: &dyn Fn(&str)) -> Result<Tree, SourceError> {
-        let mut hints = SourceHints::in_root(self.root.as_deref().unwrap_or(Path::new("/")));
+        let root = self.root.as_deref().unwrap_or(Path::new("/"));
+        let mut hints = SourceHints::in_root(root).with_toolchains_of(cache);
+        hints.toolchain.clone_from(&self.toolchain);
         hints.config_text = image.config().map(str::to_owned);
         Source::locate(image.id(), &hints)?.prepare(cache, progress)
     }

@@ -165,7 +165,7 @@ impl Tree {
         if let Some((source, line)) = self.saved_command(object) {
             return CompileCommand::parse(unit, object, &source, &line);
         }
-        let kbuild = Kbuild::new(self.root(), self.compiler());
+        let kbuild = Kbuild::new(self.root(), self.compiler(), self.tools());
         let goals = [format!("./{object}")];
         let output = kbuild.descend(self.environment(), Makefile::Command, None, &goals)?;
         let stdout = String::from_utf8_lossy(&output.stdout);

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::env::Env;
 use crate::id::{build_id, release_version, KernelId};
 use crate::image::lockdown_mode;
-use crate::source::{check_pahole, compiler_of, find_config, find_tarball, SourceHints};
+use crate::source::{check_pahole, compiler_of, find_config, find_tarball, find_tools, SourceHints};
+use crate::toolchain::Toolchain;
 
 /// The oldest kernel that is supported.
 const OLDEST: (u32, u32) = (6, 12);
@@ -237,12 +238,19 @@ fn offline(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Vec<Check> {
     let mut checks = vec![Check::of_result("source", tarball, |path| path.display().to_string())];
     let config = find_config(env, &id.release, hints);
     let found = config.as_ref().ok().cloned();
+    let mut tools = Toolchain::host();
     checks.push(Check::of_result("configuration", config, |(_, origin)| origin.clone()));
     match found {
         Some((config, origin)) => {
-            let compiler = compiler_of(&config, &origin).and_then(|compiler| compiler.check(env).map(|()| compiler));
-            checks.push(Check::of_result("compiler", compiler, |compiler| compiler.version_text.clone()));
-            checks.push(Check::of_result("pahole", check_pahole(env, &config), |()| "installed".to_owned()));
+            let compiler = compiler_of(&config, &origin)
+                .and_then(|compiler| find_tools(env, &compiler, hints).map(|tools| (compiler, tools)));
+            tools = compiler.as_ref().map_or_else(|_| Toolchain::host(), |(_, tools)| tools.clone());
+            checks.push(Check::of_result("compiler", compiler, |(compiler, tools)| match tools.root() {
+                Some(root) => format!("{} in {}", compiler.version_text, root.display()),
+                None => compiler.version_text.clone(),
+            }));
+            let pahole = check_pahole(env, &config, &tools);
+            checks.push(Check::of_result("pahole", pahole, |()| "installed".to_owned()));
         }
         None => {
             let unknown = |name| {
@@ -251,9 +259,10 @@ fn offline(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Vec<Check> {
             checks.extend(["compiler", "pahole"].map(unknown));
         }
     }
-    let missing: Vec<&str> = ["make", "flex", "bison", "bc"].into_iter().filter(|tool| !runs(env, tool)).collect();
+    let missing: Vec<&str> =
+        ["make", "flex", "bison", "bc"].into_iter().filter(|tool| !runs(env, &tools, tool)).collect();
     let headers = ["/usr/include/gelf.h", "/usr/include/openssl/opensslv.h"];
-    let absent: Vec<&str> = headers.into_iter().filter(|path| !env.exists(Path::new(path))).collect();
+    let absent: Vec<&str> = headers.into_iter().filter(|path| !env.exists(&tools.path(path))).collect();
     let all: Vec<&str> = missing.into_iter().chain(absent).collect();
     checks.push(if all.is_empty() {
         Check::ok("build-tools", "make, flex, bison, bc, libelf, openssl")
@@ -277,8 +286,8 @@ fn headers(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Check {
     }
 }
 
-fn runs(env: &dyn Env, program: &str) -> bool {
-    env.run(program, &["--version"]).is_ok_and(|output| output.success)
+fn runs(env: &dyn Env, tools: &Toolchain, program: &str) -> bool {
+    tools.run(env, program, &["--version"]).is_ok_and(|output| output.success)
 }
 
 fn tool(env: &dyn Env, name: &str, program: &str, remedy: &str) -> Check {

@@ -14,11 +14,10 @@ use std::process::{Command, Output};
 use rustix::fs::{flock, FlockOperation};
 
 use crate::source::SourceError;
+use crate::toolchain::{Toolchain, PASSED_ON};
 
 /// Our files inside a tree.
 pub(crate) const PRIVATE_FOLDER: &str = ".xk";
-/// The part of the user's environment that programs need to run at all.
-const PASSED_ON: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
 /// What a make tells its sub-makes about itself, and what belongs to one process.
 const NOT_CAPTURED: [&str; 9] =
     ["MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MAKE_TERMERR", "XK_OUT", "PWD", "OLDPWD", "_"];
@@ -58,18 +57,28 @@ impl Makefile {
 pub(crate) struct Kbuild<'a> {
     root: &'a Path,
     compiler: &'a str,
+    tools: &'a Toolchain,
+    rust: bool,
 }
 
 impl<'a> Kbuild<'a> {
-    pub(crate) fn new(root: &'a Path, compiler: &'a str) -> Self {
-        Self { root, compiler }
+    pub(crate) fn new(root: &'a Path, compiler: &'a str, tools: &'a Toolchain) -> Self {
+        Self { root, compiler, tools, rust: false }
+    }
+
+    /// Whether the configuration has code in Rust. It is not compiled, but the tools must be those of the
+    /// configuration. Otherwise the build must not find a compiler that would change the configuration.
+    pub(crate) fn with_rust(self, rust: bool) -> Self {
+        Self { rust, ..self }
     }
 
     fn make(&self) -> Command {
-        let mut make = clean_command("make", self.root);
+        let mut make = self.tools.command("make", self.root);
         // The host programs are built by the same compiler: it is the one that is known to be here.
         make.arg(format!("CC={}", self.compiler)).arg(format!("HOSTCC={}", self.compiler));
-        make.args(["RUSTC=false", "BINDGEN=false"]);
+        if !self.rust {
+            make.args(["RUSTC=false", "BINDGEN=false"]);
+        }
         make
     }
 
@@ -86,7 +95,9 @@ impl<'a> Kbuild<'a> {
         let out = self.root.join(PRIVATE_FOLDER).join("environment");
         let mut make = self.make();
         // The top Makefile runs itself again unless it believes that it already did.
+        // What it exports on the way stands here; 6.12 does without the last three.
         make.env("sub_make_done", "1").env("LC_COLLATE", "C").env("LC_NUMERIC", "C").env("XK_OUT", &out);
+        make.env("KBUILD_CHECKSRC", "0").env("objtree", ".").env("srcroot", ".");
         make.args(["-rR", "--no-print-directory", "-f"]).arg(makefile).arg("xk-environment");
         run(make, "make xk-environment")?;
         let bytes = fs::read(&out).map_err(SourceError::io("read", &out))?;
@@ -120,24 +131,12 @@ impl<'a> Kbuild<'a> {
     }
 
     fn below(&self, environment: &BTreeMap<String, String>, makefile: &Path) -> Command {
-        let mut make = clean_command("make", self.root);
+        let mut make = self.tools.command("make", self.root);
         make.envs(environment).env("KBUILD_MODULES", "1").env("XK_MK", makefile);
         make.args(["-rR", "--no-print-directory", "-f"]).arg(makefile);
         make.args(["obj=.", "need-builtin=1", "need-modorder=1"]);
         make
     }
-}
-
-/// A program that sees nothing of the user's environment but what it needs to run.
-pub(crate) fn clean_command(program: &str, folder: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().current_dir(folder).env("LC_ALL", "C");
-    for name in PASSED_ON {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command
 }
 
 fn jobs() -> String {

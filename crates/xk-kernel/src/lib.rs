@@ -10,6 +10,7 @@ mod choice;
 mod command;
 mod doctor;
 mod env;
+mod featureset;
 mod hz;
 mod id;
 mod image;
@@ -19,6 +20,7 @@ mod overlay;
 pub mod parsers;
 mod prepare;
 mod source;
+mod toolchain;
 mod tree;
 mod units;
 
@@ -27,6 +29,7 @@ pub use choice::{ChoiceError, KernelChoice};
 pub use command::{CommandError, CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
+pub use featureset::{Featureset, FeaturesetError};
 pub use hz::{hz_of, UnknownHz};
 pub use id::{IdError, KernelId};
 pub use image::{
@@ -35,4 +38,5 @@ pub use image::{
 };
 pub use overlay::{Compiled, Overlay};
 pub use source::{Compiler, Source, SourceError, SourceHints};
+pub use toolchain::{Toolchain, ToolchainError};
 pub use tree::{DeployedUnit, Tree};

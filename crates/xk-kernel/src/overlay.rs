@@ -19,7 +19,7 @@ use std::sync::{PoisonError, RwLock};
 use tempfile::TempDir;
 
 use crate::command::{check_relative, CompileCommand, CompileError};
-use crate::kbuild::{clean_command, PRIVATE_FOLDER};
+use crate::kbuild::PRIVATE_FOLDER;
 use crate::tree::Tree;
 use crate::units::normalise;
 
@@ -105,7 +105,7 @@ fn compiler(
     extra: &[&str],
 ) -> Result<String, CompileError> {
     let compiler = command.argv.first().map_or(tree.compiler(), String::as_str);
-    let mut process = clean_command(compiler, folder);
+    let mut process = tree.tools().command(compiler, folder);
     process.args(arguments).args(extra);
     let done = process.output().map_err(CompileError::io("run", compiler))?;
     let messages = String::from_utf8_lossy(&done.stderr).into_owned();

@@ -18,7 +18,7 @@ pub fn vmlinuz(file: &[u8]) -> Result<usize, UnpackError> {
 /// # Errors
 /// Why there are none.
 pub fn kallsyms(data: &[u8]) -> Result<usize, KallsymsError> {
-    image::kallsyms::decode(data).map(|entries| entries.len())
+    image::kallsyms::decode(data, 0xffff_ffff_8200_0000).map(|entries| entries.len())
 }
 
 /// Reads `/proc/kallsyms` or a System.map: how many symbols.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::id::release_version;
 use crate::kbuild::{lock, Kbuild};
-use crate::source::{source_package, Source, SourceError};
+use crate::source::{config_value, source_package, Source, SourceError};
 use crate::tree::{options, Tree, TreeMeta};
 
 /// Changes whenever a tree prepared by an earlier version of this file must not be used.
@@ -32,6 +32,11 @@ impl Source {
         hash.update(RECIPE);
         hash.update(&self.config);
         hash.update(tarball_stamp(&self.tarball).unwrap_or_default());
+        // Programs of the build are linked with the libraries of the tools.
+        hash.update(self.tools.root().map(|root| root.display().to_string()).unwrap_or_default());
+        if let Some(featureset) = &self.featureset {
+            hash.update(tarball_stamp(&featureset.patch).unwrap_or_default());
+        }
         let hash: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         cache.join("trees").join(format!("{}-{hash}", self.release))
     }
@@ -42,6 +47,8 @@ impl Source {
     /// minute the first time and needs 1.4 GB. Several processes may call it
     /// at once: one works, the others wait.
     pub fn prepare(&self, cache: &Path, progress: &dyn Fn(&str)) -> Result<Tree, SourceError> {
+        self.tools.check_visible(cache)?;
+        self.tools.check_visible(&std::env::temp_dir())?;
         let root = self.tree_path(cache);
         let parent = cache.join("trees");
         fs::create_dir_all(&parent).map_err(SourceError::io("create", &parent))?;
@@ -49,7 +56,7 @@ impl Source {
         let _lock = lock(&lock_path, || progress("waiting for another process that prepares the same source tree"))
             .map_err(SourceError::io("lock", &lock_path))?;
         if root.exists() {
-            return Tree::open(&root);
+            return Tree::open_with(&root, self.tools.clone());
         }
         let work = parent.join(format!(".{}.partial", file_name(&root)));
         remove(&work)?;
@@ -61,18 +68,23 @@ impl Source {
             let _ = remove(&work);
             return Err(error);
         }
-        Tree::open(&root)
+        Tree::open_with(&root, self.tools.clone())
     }
 
     fn make_tree(&self, work: &Path, progress: &dyn Fn(&str)) -> Result<(), SourceError> {
         progress(&format!("extracting {}", self.tarball.display()));
         fs::create_dir_all(work).map_err(SourceError::io("create", work))?;
         self.extract(work)?;
+        if let Some(featureset) = &self.featureset {
+            progress(&format!("applying {}", featureset.patch.display()));
+            featureset.apply(work, is_needed)?;
+        }
 
         progress("configuring");
         let config_path = work.join(".config");
         fs::write(&config_path, &self.config).map_err(SourceError::io("write", &config_path))?;
-        let kbuild = Kbuild::new(work, &self.compiler.command);
+        let kbuild = Kbuild::new(work, &self.compiler.command, &self.tools)
+            .with_rust(config_value(&self.config, "RUST").is_some());
         kbuild.top_level(&["olddefconfig"])?;
         let config = fs::read_to_string(&config_path).map_err(SourceError::io("read", &config_path))?;
         let options = drift(&self.config, &config);

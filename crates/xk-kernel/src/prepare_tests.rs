@@ -2,6 +2,7 @@ use std::io::Write;
 
 use super::*;
 use crate::source::Compiler;
+use crate::toolchain::Toolchain;
 
 fn source(tarball: PathBuf) -> Source {
     Source {
@@ -11,6 +12,8 @@ fn source(tarball: PathBuf) -> Source {
         config_origin: "test".to_owned(),
         compiler: Compiler { command: "gcc".to_owned(), version_text: "gcc".to_owned() },
         headers: None,
+        tools: Toolchain::host(),
+        featureset: None,
     }
 }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::env::{Env, HostEnv};
+use crate::featureset::{self, Featureset, FeaturesetError};
 use crate::id::{release_version, KernelId};
+use crate::toolchain::{how_to_make, Toolchain, ToolchainError};
 
 /// Where the parts of a kernel build are.
 #[derive(Debug, Clone)]
@@ -27,6 +29,10 @@ pub struct SourceHints {
     pub config_text: Option<String>,
     /// The headers package's folder, instead of the one under `root`.
     pub headers: Option<PathBuf>,
+    /// A root file system with the tools, instead of this machine's own or one of `toolchains`.
+    pub toolchain: Option<PathBuf>,
+    /// Root file systems of which one may have the tools, if this machine does not.
+    pub toolchains: Vec<PathBuf>,
 }
 
 impl Default for SourceHints {
@@ -38,7 +44,28 @@ impl Default for SourceHints {
 impl SourceHints {
     /// Hints for packages that are unpacked under `root`.
     pub fn in_root(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), tarball: None, config: None, config_text: None, headers: None }
+        Self {
+            root: root.into(),
+            tarball: None,
+            config: None,
+            config_text: None,
+            headers: None,
+            toolchain: None,
+            toolchains: Vec::new(),
+        }
+    }
+
+    /// Also tries the tools in each folder of `toolchains/` below `cache`, and in `toolchain` beside the packages.
+    #[must_use]
+    pub fn with_toolchains_of(mut self, cache: &Path) -> Self {
+        let entries = std::fs::read_dir(cache.join("toolchains")).into_iter().flatten();
+        let mut roots: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        // Hidden folders are not complete.
+        roots.retain(|root| root.file_name().is_some_and(|name| !name.to_string_lossy().starts_with('.')));
+        roots.sort();
+        self.toolchains = vec![self.root.join("toolchain")];
+        self.toolchains.append(&mut roots);
+        self
     }
 }
 
@@ -60,10 +87,10 @@ pub enum SourceError {
     ConfigWithoutCompiler { origin: String },
     #[error("the configuration {origin} is for '{found}', not for x86-64 Linux")]
     ConfigArchitecture { origin: String, found: String },
-    #[error("the kernel was compiled with '{wanted}', but {command} is not installed; install it (apt-get install {package})")]
-    CompilerMissing { command: String, wanted: String, package: String },
-    #[error("the kernel was compiled with '{wanted}', but {command} is '{found}'; another compiler gives other code: install that exact version (apt-get install {package})")]
-    CompilerMismatch { command: String, found: String, wanted: String, package: String },
+    #[error("the kernel was compiled with '{wanted}', but {command} is not installed; {remedy}")]
+    CompilerMissing { command: String, wanted: String, remedy: String },
+    #[error("the kernel was compiled with '{wanted}', but {command} is '{found}'; another compiler gives other code: {remedy}")]
+    CompilerMismatch { command: String, found: String, wanted: String, remedy: String },
     #[error("pahole is not installed; without it the kernel's configuration loses CONFIG_DEBUG_INFO_BTF and every option that depends on it: apt-get install dwarves")]
     PaholeMissing,
     #[error("with the tools of this machine the kernel's configuration changes: {}; the rebuilt code would differ from the deployed code. Install the tool versions that the configuration names (binutils, gcc, dwarves)", options.join(", "))]
@@ -74,6 +101,10 @@ pub enum SourceError {
     Io { what: &'static str, path: PathBuf, error: io::Error },
     #[error("{} is not a kernel source tarball: {reason}", tarball.display())]
     Archive { tarball: PathBuf, reason: String },
+    #[error(transparent)]
+    Featureset(#[from] FeaturesetError),
+    #[error(transparent)]
+    Toolchain(#[from] ToolchainError),
     #[error("{} is not a prepared source tree: {reason}; remove the folder to have it prepared again", root.display())]
     Tree { root: PathBuf, reason: String },
 }
@@ -117,20 +148,35 @@ impl Compiler {
         Some(Self { command: command.to_owned(), version_text: text.to_owned() })
     }
 
-    /// Checks that the machine has exactly this compiler.
-    pub fn check(&self, env: &dyn Env) -> Result<(), SourceError> {
-        let (command, wanted, package) = (self.command.clone(), self.version_text.clone(), self.package());
-        match env.run(&self.command, &["--version"]) {
+    /// Checks that `tools` have exactly this compiler.
+    pub(crate) fn check(&self, env: &dyn Env, tools: &Toolchain) -> Result<(), SourceError> {
+        let (command, wanted, remedy) = (self.command.clone(), self.version_text.clone(), self.remedy());
+        match tools.run(env, &self.command, &["--version"]) {
             Ok(output) if output.success => {
                 let found = output.stdout.lines().next().unwrap_or_default().trim().to_owned();
                 if found == wanted {
                     Ok(())
                 } else {
-                    Err(SourceError::CompilerMismatch { command, found, wanted, package })
+                    Err(SourceError::CompilerMismatch { command, found, wanted, remedy })
                 }
             }
-            _ => Err(SourceError::CompilerMissing { command, wanted, package }),
+            _ => Err(SourceError::CompilerMissing { command, wanted, remedy }),
         }
+    }
+
+    /// How to get it.
+    fn remedy(&self) -> String {
+        let package = self.package();
+        let name = package.split('=').next().unwrap_or(&package);
+        let release = match self.version_text.contains("+deb12") || name == "gcc-12" {
+            true => "bookworm",
+            false if name == "gcc-14" => "trixie",
+            false => "RELEASE",
+        };
+        let root = how_to_make(release, name);
+        format!(
+            "install that version (apt-get install {package}) or, if this release of Debian does not have it, {root}"
+        )
     }
 
     /// The Debian package that has the command, with its version if the version text states it.
@@ -156,6 +202,10 @@ pub struct Source {
     pub compiler: Compiler,
     /// The headers package's folder, if there is one.
     pub headers: Option<PathBuf>,
+    /// The tools that have the compiler.
+    pub tools: Toolchain,
+    /// What a real-time kernel has besides the tarball.
+    pub featureset: Option<Featureset>,
 }
 
 impl Source {
@@ -173,12 +223,14 @@ impl Source {
         let tarball = find_tarball(env, id, hints)?;
         let (config, config_origin) = find_config(env, &release, hints)?;
         let compiler = compiler_of(&config, &config_origin)?;
-        compiler.check(env)?;
-        check_pahole(env, &config)?;
+        let real_time = config_value(&config, "PREEMPT_RT").is_some();
+        let featureset = featureset::find(env, &hints.root, &release, source_package(&release)?, real_time)?;
+        let tools = find_tools(env, &compiler, hints)?;
+        check_pahole(env, &config, &tools)?;
         let headers =
             hints.headers.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/linux-headers-{release}")));
         let headers = Some(headers).filter(|path| env.exists(path));
-        Ok(Self { release, tarball, config, config_origin, compiler, headers })
+        Ok(Self { release, tarball, config, config_origin, compiler, headers, tools, featureset })
     }
 }
 
@@ -205,10 +257,24 @@ pub(crate) fn compiler_of(config: &str, origin: &str) -> Result<Compiler, Source
     Compiler::of_config(config).ok_or(SourceError::ConfigWithoutCompiler { origin })
 }
 
+/// The tools that have the compiler: those that were named, else this machine's, else the first others that do.
+pub(crate) fn find_tools(env: &dyn Env, compiler: &Compiler, hints: &SourceHints) -> Result<Toolchain, SourceError> {
+    if let Some(root) = &hints.toolchain {
+        let tools = Toolchain::in_root(root)?;
+        compiler.check(env, &tools)?;
+        return Ok(tools);
+    }
+    let host = Toolchain::host();
+    let Err(error) = compiler.check(env, &host) else { return Ok(host) };
+    let present = hints.toolchains.iter().filter(|root| env.exists(root));
+    let mut others = present.filter_map(|root| Toolchain::in_root(root).ok());
+    others.find(|tools| compiler.check(env, tools).is_ok()).ok_or(error)
+}
+
 /// The tool without which the configuration loses its BTF options.
-pub(crate) fn check_pahole(env: &dyn Env, config: &str) -> Result<(), SourceError> {
+pub(crate) fn check_pahole(env: &dyn Env, config: &str, tools: &Toolchain) -> Result<(), SourceError> {
     let needed = config_value(config, "DEBUG_INFO_BTF").is_some();
-    if needed && !env.run("pahole", &["--version"]).is_ok_and(|output| output.success) {
+    if needed && !tools.run(env, "pahole", &["--version"]).is_ok_and(|output| output.success) {
         return Err(SourceError::PaholeMissing);
     }
     Ok(())

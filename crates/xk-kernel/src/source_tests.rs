@@ -94,3 +94,45 @@ fn configuration_values_lose_their_quotes() {
     assert!(config_value(CONFIG, "CC_VERSION_TEXT").unwrap().starts_with("x86_64"));
     assert_eq!(config_value(CONFIG, "DEBUG_INFO"), None);
 }
+
+/// A folder that may be a root with tools.
+fn root() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("usr/bin")).unwrap();
+    std::fs::create_dir_all(folder.path().join("etc")).unwrap();
+    std::fs::write(folder.path().join("usr/bin/env"), "").unwrap();
+    folder
+}
+
+const WANTED: &str = "gcc-14 (Debian 14.2.0-19) 14.2.0";
+
+/// The first root that has exactly the compiler is used, if this machine does not have it.
+#[test]
+fn the_tools_are_found_that_have_the_compiler() {
+    let compiler = Compiler { command: "gcc-14".to_owned(), version_text: WANTED.to_owned() };
+    let (other, right) = (root(), root());
+    let mut env = FixtureEnv::default();
+    let mut hints = SourceHints::default();
+    for (folder, version) in [(&other, "gcc-14 (Debian 14.2.0-18) 14.2.0"), (&right, WANTED)] {
+        let tools = Toolchain::in_root(folder.path()).unwrap();
+        env.program(&tools.line("gcc-14", &["--version"]).join(" "), version);
+        env.file(folder.path().to_str().unwrap(), "");
+        hints.toolchains.push(folder.path().to_owned());
+    }
+    let found = find_tools(&env, &compiler, &hints).unwrap();
+    assert_eq!(found.root(), Some(&*right.path().canonicalize().unwrap()));
+
+    hints.toolchain = Some(other.path().to_owned());
+    let error = find_tools(&env, &compiler, &hints).unwrap_err().to_string();
+    assert!(error.contains("14.2.0-18") && error.contains("another compiler gives other code"), "{error}");
+
+    hints = SourceHints::default();
+    let error = find_tools(&env, &compiler, &hints).unwrap_err().to_string();
+    let remedy =
+        "apt-get install gcc-14=14.2.0-19) or, if this release of Debian does not have it, make a root with it \
+                  for --toolchain (mmdebstrap --variant=apt --include=gcc-14,";
+    assert!(error.contains(remedy) && error.contains(" trixie DIR)"), "{error}");
+
+    env.program("gcc-14", WANTED);
+    assert_eq!(find_tools(&env, &compiler, &hints).unwrap(), Toolchain::host());
+}

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kbuild::{write_atomic, PRIVATE_FOLDER};
 use crate::source::SourceError;
+use crate::toolchain::Toolchain;
 
 /// What a prepared tree knows about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,13 +52,19 @@ pub struct DeployedUnit {
 pub struct Tree {
     root: PathBuf,
     meta: TreeMeta,
+    tools: Toolchain,
     config: BTreeMap<String, String>,
     pub(crate) units: OnceLock<Arc<[DeployedUnit]>>,
 }
 
 impl Tree {
-    /// Opens a tree that [`crate::Source::prepare`] made.
+    /// Opens a tree that [`crate::Source::prepare`] made with the tools of this machine.
     pub fn open(root: &Path) -> Result<Self, SourceError> {
+        Self::open_with(root, Toolchain::host())
+    }
+
+    /// Opens a tree that [`crate::Source::prepare`] made with these `tools`.
+    pub(crate) fn open_with(root: &Path, tools: Toolchain) -> Result<Self, SourceError> {
         let root = fs::canonicalize(root).map_err(SourceError::io("open", root))?;
         let not_tree = |reason: String| SourceError::Tree { root: root.clone(), reason };
         let meta = fs::read(TreeMeta::path(&root)).map_err(|error| not_tree(format!("no tree.json: {error}")))?;
@@ -66,12 +73,17 @@ impl Tree {
         let config = fs::read_to_string(&config_path).map_err(SourceError::io("read", &config_path))?;
         let unquoted = |value: &str| value.trim_matches('"').to_owned();
         let config = options(&config).into_iter().map(|(name, value)| (name.to_owned(), unquoted(value))).collect();
-        Ok(Self { root, meta, config, units: OnceLock::new() })
+        Ok(Self { root, meta, tools, config, units: OnceLock::new() })
     }
 
     /// The top folder.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The tools that compile it.
+    pub fn tools(&self) -> &Toolchain {
+        &self.tools
     }
 
     /// The release of the kernel that the tree belongs to.

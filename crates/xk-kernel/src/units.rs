@@ -40,7 +40,7 @@ impl Tree {
     fn evaluate_units(&self) -> Result<Vec<DeployedUnit>, SourceError> {
         let private = self.root().join(PRIVATE_FOLDER);
         let out = tempfile::tempdir_in(&private).map_err(SourceError::io("create a folder in", &private))?;
-        let kbuild = Kbuild::new(self.root(), self.compiler());
+        let kbuild = Kbuild::new(self.root(), self.compiler(), self.tools());
         let output = kbuild.descend(self.environment(), Makefile::Units, Some(out.path()), &[])?;
         if !output.status.success() {
             return Err(SourceError::Make { step: "listing the kernel's units".to_owned(), tail: tail(&output) });

@@ -28,6 +28,10 @@ pub struct KernelArgs {
     /// A boot image
     #[arg(long, value_name = "FILE", conflicts_with = "release")]
     vmlinuz: Option<PathBuf>,
+    /// Root file system with the compiler and the tools that the kernel was built with, if they are not this
+    /// machine's; one in toolchains/ of the cache is found by itself
+    #[arg(long, value_name = "DIR")]
+    toolchain: Option<PathBuf>,
 }
 
 impl KernelArgs {
@@ -38,8 +42,14 @@ impl KernelArgs {
 
     /// The kernel that is meant.
     pub fn choice(&self) -> KernelChoice {
-        let Self { root, release, bundle, vmlinuz } = self;
-        KernelChoice { root: root.clone(), release: release.clone(), bundle: bundle.clone(), vmlinuz: vmlinuz.clone() }
+        let Self { root, release, bundle, vmlinuz, toolchain } = self;
+        KernelChoice {
+            root: root.clone(),
+            release: release.clone(),
+            bundle: bundle.clone(),
+            vmlinuz: vmlinuz.clone(),
+            toolchain: toolchain.clone(),
+        }
     }
 }
 

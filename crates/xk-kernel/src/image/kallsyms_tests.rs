@@ -2,12 +2,20 @@
 
 use super::*;
 
-fn align(bytes: &mut Vec<u8>) {
-    bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+/// Where the data is.
+const PLACE: u64 = BASE + 0x40_0000;
+
+fn decode(data: &[u8]) -> Result<Vec<Entry>, KallsymsError> {
+    super::decode(data, PLACE)
+}
+
+fn tables(symbols: &[(&str, u64)], base: u64, per_cpu: bool) -> Vec<u8> {
+    tables_as(Layout::Base, symbols, base, per_cpu)
 }
 
 /// The tables for the given (kind and name, address) pairs, between other data.
-fn tables(symbols: &[(&str, u64)], base: u64, per_cpu: bool) -> Vec<u8> {
+fn tables_as(layout: Layout, symbols: &[(&str, u64)], base: u64, per_cpu: bool) -> Vec<u8> {
+    let align = |bytes: &mut Vec<u8>| bytes.resize(bytes.len().next_multiple_of(layout.align()), 0);
     let mut bytes = vec![0xa5; 1024];
     bytes.extend((symbols.len() as u32).to_le_bytes());
     align(&mut bytes);
@@ -44,6 +52,11 @@ fn tables(symbols: &[(&str, u64)], base: u64, per_cpu: bool) -> Vec<u8> {
     bytes.extend(index.iter().flat_map(|start| start.to_le_bytes()));
     align(&mut bytes);
     for (_, address) in symbols {
+        if layout == Layout::Place {
+            let place = PLACE + bytes.len() as u64;
+            bytes.extend((address.wrapping_sub(place) as i32).to_le_bytes());
+            continue;
+        }
         let offset = match (per_cpu, *address < base) {
             (true, true) => *address as i32,
             (true, false) => base.wrapping_sub(*address).wrapping_sub(1) as i32,
@@ -51,8 +64,10 @@ fn tables(symbols: &[(&str, u64)], base: u64, per_cpu: bool) -> Vec<u8> {
         };
         bytes.extend(offset.to_le_bytes());
     }
-    align(&mut bytes);
-    bytes.extend(base.to_le_bytes());
+    if layout == Layout::Base {
+        align(&mut bytes);
+        bytes.extend(base.to_le_bytes());
+    }
     bytes.extend([0x5a; 64]);
     bytes
 }
@@ -85,6 +100,26 @@ fn several_marker_groups_and_plain_offsets() {
             let last = &entries[count - 1];
             assert_eq!((last.name.as_str(), last.address), (&symbols[count - 1].0[1..], symbols[count - 1].1));
         }
+    }
+}
+
+/// Every remainder of four bytes, for every table.
+#[test]
+fn offsets_from_their_places() {
+    let symbols = many();
+    let borrowed: Vec<_> = symbols.iter().map(|(name, address)| (name.as_str(), *address)).collect();
+    for count in [1, 2, 255, 256, 257, 258, 259, 513, 1000] {
+        let data = tables_as(Layout::Place, &borrowed[..count], BASE, false);
+        let found = decode(&data).unwrap();
+        let pairs: Vec<_> = found.iter().map(|e| (format!("{}{}", e.kind, e.name), e.address)).collect();
+        assert_eq!(pairs, symbols[..count]);
+    }
+    let data = tables_as(Layout::Place, &borrowed, BASE, false);
+    let moved: Vec<(&str, u64)> = borrowed.iter().rev().copied().collect();
+    let unsorted = tables_as(Layout::Place, &moved, BASE, false);
+    assert!(matches!(decode(&unsorted), Err(KallsymsError::Inconsistent { .. })));
+    for end in (0..data.len() - 64).step_by(97) {
+        assert!(decode(&data[..end]).is_err(), "cut at {end}");
     }
 }
 

@@ -100,7 +100,7 @@ impl Image {
         let not_kernel = |fault: KernelFault| ImageError::NotAKernel { path: path.to_owned(), fault };
         let unpacked = vmlinuz::unpack(&file).map_err(|error| not_kernel(error.into()))?;
         let elf = Elf::parse(unpacked.elf).map_err(|error| not_kernel(error.into()))?;
-        let (_, rodata) = elf.section(".rodata").ok_or_else(|| not_kernel(KernelFault::NoReadOnlyData))?;
+        let (constants, rodata) = elf.section(".rodata").ok_or_else(|| not_kernel(KernelFault::NoReadOnlyData))?;
         let banner = find_banner(rodata).ok_or_else(|| not_kernel(KernelFault::NoBanner))?;
         let release = banner.split_whitespace().nth(2).unwrap_or_default().to_owned();
         let notes = elf.section(".notes").and_then(|(_, notes)| build_id(notes));
@@ -110,7 +110,7 @@ impl Image {
             return Err(not_kernel(KernelFault::Release { header: unpacked.banner, text: release }));
         }
         let id = KernelId::new(&release, build_id, &banner);
-        let symbols = match (kallsyms::decode(rodata), system_map) {
+        let symbols = match (kallsyms::decode(rodata, constants.address), system_map) {
             (Ok(entries), _) => Symbols::from_entries(entries)
                 .map_err(|error| ImageError::Symbols { origin: path.display().to_string(), error })?,
             (Err(_), Some(map)) => symbols_of_map(map, &elf)?,

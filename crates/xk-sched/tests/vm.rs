@@ -47,6 +47,7 @@ xk_testing::guest_tests! {
     weights_divide_a_core,
     a_busy_fair_thread_ejects_nobody,
     without_a_deadline_server_a_busy_fair_thread_ejects_nobody,
+    a_thread_that_was_chosen_and_gets_no_time_ejects_nobody,
     nice_values_count_in_a_tree_and_in_a_list,
     eight_policies_at_once,
     a_live_process_moves_between_policies,

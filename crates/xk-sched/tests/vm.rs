@@ -53,6 +53,7 @@ xk_testing::guest_tests! {
     a_live_process_moves_between_policies,
     affinity_changes_while_threads_wait,
     a_core_goes_offline_under_load,
+    counters_are_read_while_a_core_goes_and_comes,
     threads_run_on_the_cpus_of_their_policy,
     a_thread_that_runs_alone_leaves_a_core_that_its_policy_has_no_more,
     cpus_of_a_policy_go_offline,

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
 
 use xk_harness::sched::confine_thread;
 use xk_harness::sched::rounds::Rounds;
@@ -242,6 +244,32 @@ pub fn a_core_goes_offline_under_load() {
     }
     assert_eq!(state(), "enabled");
     assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+/// To count begins and ends with each descriptor. Both need the kernel's lock of CPUs that come and go.
+pub fn counters_are_read_while_a_core_goes_and_comes() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let ended = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (reads, ended) = (Arc::clone(&reads), Arc::clone(&ended));
+        std::thread::spawn(move || {
+            while !ended.load(Relaxed) {
+                assert_eq!(Device::open_to_read().unwrap().stats().unwrap().len(), 2);
+                reads.fetch_add(1, Relaxed);
+            }
+        })
+    };
+    let hotplug = std::thread::spawn(|| {
+        for online in ["0", "1"].repeat(20) {
+            fs::write("/sys/devices/system/cpu/cpu3/online", online).unwrap();
+        }
+    });
+    wait_for("the core went and came", || hotplug.is_finished());
+    let before = reads.load(Relaxed);
+    wait_for("counters are read", || reads.load(Relaxed) > before + 2);
+    ended.store(true, Relaxed);
+    reader.join().unwrap();
+    hotplug.join().unwrap();
 }
 
 pub fn a_policy_is_removed_while_its_threads_run() {

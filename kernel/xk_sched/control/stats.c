@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What policies do: counters while somebody looks, and all threads of a policy. */
+#include <linux/atomic.h>
 #include <linux/jiffies.h>
 #include <linux/list.h>
 #include <linux/slab.h>
@@ -38,11 +39,10 @@ int xk_stats_read(struct file *file, struct xk_sched_stats *stats)
 	unsigned int id, index = 0;
 	int ret = -ENOENT;
 
-	mutex_lock(&xk_policies_lock);
-	if (file->private_data != &counts) {
+	/* Takes the hotplug lock, inside of which core_entry and core_exit take the mutex. */
+	if (!cmpxchg(&file->private_data, NULL, &counts))
 		xk_count_begin();
-		file->private_data = &counts;
-	}
+	mutex_lock(&xk_policies_lock);
 	for (id = 0; id < XK_MAX_POLICIES && ret; id++) {
 		if (!xk_policies[id] || index++ != stats->index)
 			continue;

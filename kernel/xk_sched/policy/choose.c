@@ -4,6 +4,7 @@
  * changes from a policy to another is in the fair class for a moment.
  */
 #include <linux/pid.h>
+#include <linux/rculist.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -77,7 +78,11 @@ static struct task_struct *next_of(struct task_struct *leader, struct xk_sched_p
 	struct xk_thread *thread;
 
 	rcu_read_lock();
-	for_each_thread(leader, task) {
+	/*
+	 * With CONFIG_PROVE_RCU_LIST, for_each_thread() looks at tasklist_lock, to which modules
+	 * cannot link.
+	 */
+	list_for_each_entry_rcu(task, &leader->signal->thread_head, thread_node) {
 		thread = xk_thread_find(task);
 		if (!thread || (thread->choice == policy && READ_ONCE(thread->policy) == policy &&
 				(policy || task->policy != SCHED_EXT)))

@@ -144,22 +144,33 @@ void xk_eject_stray(void)
 	irq_work_queue(&stray);
 }
 
+/* A console wakes threads, which takes run queue locks: nothing is printed with the lock. */
 static void log_threads(struct xk_sched_policy *policy)
 {
+	struct {
+		char comm[TASK_COMM_LEN];
+		pid_t pid;
+		enum xk_state state;
+		int core;
+	} shown[LOGGED];
+	unsigned int nr = 0, all, i;
 	struct xk_thread *thread;
-	unsigned int nr = 0;
 
 	raw_spin_lock_irq(&policy->lock);
-	pr_warn("xk_sched: %s: %u threads go to the fair class\n", policy->name,
-		policy->nr_threads);
+	all = policy->nr_threads;
 	list_for_each_entry(thread, &policy->threads, of_policy) {
-		if (nr++ == LOGGED)
+		if (nr == LOGGED)
 			break;
-		pr_warn("xk_sched: %s: %s[%d] %s on core %d\n", policy->name, thread->task->comm,
-			thread->task->pid, xk_state_name(READ_ONCE(thread->state)),
-			READ_ONCE(thread->core));
+		strscpy(shown[nr].comm, thread->task->comm);
+		shown[nr].pid = thread->task->pid;
+		shown[nr].state = READ_ONCE(thread->state);
+		shown[nr++].core = READ_ONCE(thread->core);
 	}
 	raw_spin_unlock_irq(&policy->lock);
+	pr_warn("xk_sched: %s: %u threads go to the fair class\n", policy->name, all);
+	for (i = 0; i < nr; i++)
+		pr_warn("xk_sched: %s: %s[%d] %s on core %d\n", policy->name, shown[i].comm,
+			shown[i].pid, xk_state_name(shown[i].state), shown[i].core);
 }
 
 static void eject(struct work_struct *work)

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
 
 use xk_harness::sched::confine_thread;
 use xk_harness::sched::rounds::Rounds;
@@ -113,26 +115,57 @@ pub fn a_busy_fair_thread_ejects_nobody() {
     assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
 }
 
+/// While it exists, the kernel has no deadline server for the class on the first CPU.
+struct NoServer(Option<String>);
+
+impl NoServer {
+    fn new() -> Self {
+        let before = has_server().then(|| fs::read_to_string(SERVER).unwrap());
+        if before.is_some() {
+            fs::write(SERVER, "0").unwrap();
+        }
+        Self(before)
+    }
+}
+
+impl Drop for NoServer {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = fs::write(SERVER, before.trim());
+        }
+    }
+}
+
 /// Threads that get no time go to the fair class: one that ran when the fair thread began, and one that has not run yet.
 pub fn without_a_deadline_server_a_busy_fair_thread_ejects_nobody() {
     crate::support::load("timeout_ms=1500");
     let chosen = Process::spinning("rr", 0);
     chosen.progresses(5);
-    let before = has_server().then(|| fs::read_to_string(SERVER).unwrap());
-    if before.is_some() {
-        fs::write(SERVER, "0").unwrap();
-    }
+    let no_server = NoServer::new();
     let fair = Process::start(FAIR, "while :; do :; done", Some(0)).0;
     wait_for("it is in the fair class", || chosen.class() == SCHED_NORMAL);
     let ours = [chosen, Process::spinning("rr", 0)];
     wait_for("the other is in the fair class", || ours[1].class() == SCHED_NORMAL);
     fair.progresses(5);
-    if let Some(before) = before {
-        fs::write(SERVER, before.trim()).unwrap();
-    }
+    drop(no_server);
     all_progress(&ours, 5);
     assert!(policy("rr").live && policy("rr").overdue >= 2, "{:?}", policy("rr"));
     assert_eq!((state().as_str(), Device::open().unwrap().status().unwrap().ejected), ("enabled", 0));
+}
+
+/// An eager policy chooses a thread when it wakes. It is in no queue then, and has its whole time left.
+pub fn a_thread_that_was_chosen_and_gets_no_time_ejects_nobody() {
+    crate::support::load("timeout_ms=1500");
+    let no_server = NoServer::new();
+    let fair = Process::start(FAIR, "while :; do :; done", Some(0)).0;
+    fair.progresses(5);
+    let chosen = Process::spinning("fifo", 0);
+    wait_for("it is in the fair class", || chosen.class() == SCHED_NORMAL);
+    let after = policy("fifo");
+    assert_eq!((after.live, after.overdue, after.switches), (true, 1, 1), "{after:?}");
+    assert_eq!((state().as_str(), Device::open().unwrap().status().unwrap().ejected), ("enabled", 0));
+    drop(no_server);
+    all_progress([&chosen, &fair], 5);
 }
 
 /// Queues that are ordered by the time that threads had.
@@ -211,6 +244,32 @@ pub fn a_core_goes_offline_under_load() {
     }
     assert_eq!(state(), "enabled");
     assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+/// To count begins and ends with each descriptor. Both need the kernel's lock of CPUs that come and go.
+pub fn counters_are_read_while_a_core_goes_and_comes() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let ended = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (reads, ended) = (Arc::clone(&reads), Arc::clone(&ended));
+        std::thread::spawn(move || {
+            while !ended.load(Relaxed) {
+                assert_eq!(Device::open_to_read().unwrap().stats().unwrap().len(), 2);
+                reads.fetch_add(1, Relaxed);
+            }
+        })
+    };
+    let hotplug = std::thread::spawn(|| {
+        for online in ["0", "1"].repeat(5) {
+            fs::write("/sys/devices/system/cpu/cpu3/online", online).unwrap();
+        }
+    });
+    wait_for("the core went and came", || hotplug.is_finished());
+    let before = reads.load(Relaxed);
+    wait_for("counters are read", || reads.load(Relaxed) > before + 2);
+    ended.store(true, Relaxed);
+    reader.join().unwrap();
+    hotplug.join().unwrap();
 }
 
 pub fn a_policy_is_removed_while_its_threads_run() {

@@ -136,7 +136,7 @@ impl<T: BuildTree> Source<'_, T> {
             tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
                 .map_err(|error| rejection(error, constant, unit, constant.default))
         };
-        let first = if is_edited { self.from_tree(opaque, &fresh, &flags) } else { compile(&text) };
+        let first = if is_edited { self.edited(opaque, &fresh, &flags) } else { compile(&text) };
         let done = match first {
             // The call of a failed assertion stays in the code.
             Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => {
@@ -154,7 +154,7 @@ impl<T: BuildTree> Source<'_, T> {
 
     /// Compiles a unit whose checks state columns, which a text would change: from the tree, and the declaration from a
     /// file. `out` is the object, in a folder of its own.
-    fn from_tree(&self, opaque: Opaque, out: &Path, flags: &[&str]) -> Result<(), BuildError> {
+    fn edited(&self, opaque: Opaque, out: &Path, flags: &[&str]) -> Result<(), BuildError> {
         let Self { tree, constant, unit } = *self;
         let (value, declaration) = opaque.text(constant.c_type.name());
         let header = out.with_extension("h");

@@ -31,6 +31,7 @@ class Kernel:
     packages: tuple[str, ...] = ()
     debian: str = ""
     tools: tuple[str, ...] = ()
+    source_tools: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
     built: str = ""
     configs: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ def load(path: Path = DATA_FILE) -> dict[str, Kernel]:
     """Read the kernels, keyed by name."""
     with path.open("rb") as file:
         entries = tomllib.load(file)
-    lists = ("packages", "configs", "tools", "patches")
+    lists = ("packages", "configs", "tools", "source_tools", "patches")
     return {
         name: Kernel(name=name, **{k: tuple(v) if k in lists else v for k, v in entry.items()})
         for name, entry in entries.items()

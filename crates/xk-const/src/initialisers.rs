@@ -8,7 +8,8 @@
 //! moves to the top level for that. What the opaque build can then say is about the code alone; what the objects hold for
 //! each value is computed by functions, one for each word ([`functions`]).
 //!
-//! What is not plainly such an initialiser keeps the mark, and the compiler rejects it.
+//! What is not plainly such an initialiser keeps the mark, and the compiler rejects it. So does one of an object that is weak
+//! in the source: afterwards, nobody could tell it from one that has become weak here.
 
 use std::ops::Range;
 
@@ -72,7 +73,11 @@ pub(crate) fn separate(text: &str, default: &str) -> Separated {
         }
     }
     for item in items.iter().filter(|item| item.body.is_none()) {
-        found.declared_before(&tokens(text, &item.place));
+        let tokens = tokens(text, &item.place);
+        if found.is_weak(&tokens) {
+            return whole();
+        }
+        found.declared_before(&tokens);
     }
     let Found { mut edits, objects, .. } = found;
     edits.sort_by_key(|(place, _)| (place.start, place.end));
@@ -188,6 +193,12 @@ impl<'a> Found<'a> {
             }
         }
         tokens.len()
+    }
+
+    /// Whether the source itself makes an object of the top level weak whose initialiser has a mark.
+    fn is_weak(&self, tokens: &[Range<usize>]) -> bool {
+        let has = |wanted: &[&str]| tokens.iter().any(|token| wanted.contains(&&self.text[token.clone()]));
+        has(&["weak", "__weak__"]) && has(&self.external)
     }
 
     /// A declaration without initialiser of an object that is no longer static.
@@ -345,6 +356,8 @@ mod tests {
             "_Static_assert(@ == 5, \"\");\n",
             "typedef int t[@];\n",
             "static int a = @; }\n",
+            "int __attribute__((weak)) a = @;\n",
+            "extern int a __attribute__((__weak__));\nint a = @;\n",
         ] {
             assert_eq!(separated(text), (text.to_owned(), Vec::new()));
         }
